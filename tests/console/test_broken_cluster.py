@@ -159,9 +159,9 @@ def test_a_broker_that_knows_none_of_the_requests_breaks_no_page(
         assert failed(answers) == {}
         assert strange in answers["/brokers"].text
         assert "not supported" in answers["/broker"].text
-        assert "does not tell" in answers["/broker"].text
+        assert "does not report" in answers["/broker"].text
         assert "does not answer" not in answers["/broker"].text
-        assert "It answers, and does not tell how it does" in answers["/"].text
+        assert "It answers, but does not report its state" in answers["/"].text
         assert answers["/topics"].status == answers["/groups"].status == 200
 
 

@@ -32,7 +32,7 @@ def test_brokers_and_name_servers_are_listed(
     )
     assert f"{name} {address} master" in text
     assert cluster.namesrv in text
-    assert reader.get("/brokers", q="no-such-broker").text.count("No broker has such a name") == 1
+    assert reader.get("/brokers", q="no-such-broker").text.count("No broker matches") == 1
     settings = reader.get("/name-server", address=cluster.namesrv)
     assert "listenPort" in settings.text
     assert "does not use" in reader.get("/name-server", address="elsewhere:1").text

@@ -55,7 +55,7 @@ def test_the_palette_goes_to_pages_and_topics(
     page.wait_for_url("**/topic?name=palette-finds-me")
     page.keyboard.press("Control+k")
     field.fill("nothing has this name")
-    expect(page.locator("#palette-state")).to_have_text("Nothing has such a name.")
+    expect(page.locator("#palette-state")).to_have_text("Nothing has this name.")
     field.fill("")
     page.keyboard.press("ArrowUp")
     expect(page.locator("#palette-list [aria-selected=true]")).to_have_text("Audit log")

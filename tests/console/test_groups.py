@@ -233,7 +233,7 @@ def test_skipping_says_how_many_messages_the_group_never_gets(
     fields = {"name": "skip-group", "topic": "skip-topic"}
     asked = operator.post("/groups/skip", **fields)
     assert "6 messages are skipped: the group never gets them" in asked.text
-    assert "What is sent until you confirm is skipped, too" in asked.text
+    assert "Messages that are sent until you confirm are skipped, too" in asked.text
     operator.act("/groups/skip", **fields, confirm="skip-group")
     assert offsets(admin, "skip-group", "skip-topic") == [5, 5]
     assert "No message is skipped or repeated" in operator.post("/groups/skip", **fields).text
@@ -327,7 +327,7 @@ def test_a_group_is_made_changed_and_deleted(admin: AdminClient, operator: Visit
     shown = operator.get("/group", name="made", view="configuration").text
     assert "retryMaxTimes changed 7 16" in shown
     asked = operator.post("/groups/delete", name="made", clean_offsets="1")
-    assert "a group of this name begins anew" in asked.text
+    assert "a new group of this name begins without them" in asked.text
     gone = operator.act("/groups/delete", name="made", clean_offsets="1", confirm="made")
     assert "delete group made: deleted at" in gone.text
     assert "made" not in admin.groups.names()
@@ -494,8 +494,8 @@ def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Path) -> None:
             assert "retry_max_times 16 → 5" in changed.text
             asked = operator.post("/groups/delete", name="half-group")
             assert "Not all brokers answer" in asked.text
-            assert "Further members may be online" in asked.text
+            assert "More members may be online" in asked.text
             asked = operator.post("/topic/change", name="half-topic", read_queues="2")
-            assert "What broker broker-b has now is not known" in asked.text
+            assert "The value that broker broker-b has now is not known" in asked.text
             for view in ("members", "offsets", "configuration"):
                 assert operator.get("/group", name="half-group", view=view).status == 200

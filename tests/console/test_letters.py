@@ -136,7 +136,7 @@ def test_chosen_letters_that_are_not_found_are_told_and_stay_out(
         "/letters/redrive", group="letters-part", which="chosen", id=[there, gone]
     )
     assert "1 of the dead letters would be sent again" in asked.text
-    assert "1 of those chosen" in asked.text
+    assert "1 of the chosen letters no longer exist" in asked.text
     assert hidden(asked)["id"] == there
 
 
@@ -227,7 +227,7 @@ def test_letters_that_cannot_be_read_say_what_to_do(
     admin.topics.update("%DLQ%letters-hidden", permission=2)
     page = eventually(
         lambda: reader.get("/letters", group="letters-hidden"),
-        lambda page: "Give it the permission 6" in page.text,
+        lambda page: "Set its permission to 6" in page.text,
     )
     assert page.status == 200
 

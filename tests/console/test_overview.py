@@ -137,7 +137,7 @@ def test_brokers_stay_on_the_page_when_name_server_and_broker_go_away(tmp_path: 
         page_with(visitor, "/", "0 of 1", "It does not answer", "The name servers do not say")
         one = visitor.get("/broker", address=address)
         assert one.status == 200
-        assert "Not known: how it does" in one.text
+        assert "Not known: its state" in one.text
 
 
 def test_a_broker_that_is_registered_no_more_is_told(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_broker_that_is_registered_no_more_is_told(tmp_path: Path) -> None:
         visitor = Visitor(served)
         page_with(visitor, "/", "2 of 2")
         own.call("stop_broker", 1)
-        page_with(visitor, "/", "1 of 2", "It is registered no more")
+        page_with(visitor, "/", "1 of 2", "It is no longer registered")
         assert "unregistered" in visitor.get("/brokers").text
         own.call("start_broker", 1)
         page_with(visitor, "/", "2 of 2")

@@ -40,7 +40,7 @@ def test_a_trace_tells_who_sent_stored_and_consumed(
 
 
 def test_what_has_no_trace(reader: Visitor) -> None:
-    assert "Give the id or a key" in reader.get("/trace").text
+    assert "Enter the id or a key" in reader.get("/trace").text
     assert "has no trace of it" in reader.get("/trace", id="no-such-message").text
     assert reader.get("/trace", id="two words").status == 400
     assert reader.get("/trace", id="x" * 300).status == 400

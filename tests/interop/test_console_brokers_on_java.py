@@ -56,6 +56,6 @@ def test_pages_show_what_a_java_broker_tells(
 
         assert "Producers choose it." in part("state")
         assert "maxHashSlotNum 10000 5000000" in part("settings")
-        assert "does not tell when its files expire" in part("files")
+        assert "does not report when its files expire" in part("files")
         assert copies in part("replication")
         assert "brokerVersionDesc" in part("values")

@@ -14,9 +14,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
+from cometmq.admin.checkup_texts import Checked, Found, Reached, Repair
 from cometmq.admin.messages.reading import settings_of
 from cometmq.errors import AccessDeniedError, CometMQError, ConnectError, RemoteError
 from cometmq.model.finding import Finding, error, ok, warning
+from cometmq.model.keyed_text import text_of
 from cometmq.model.names import TRACE_TOPIC, is_system_group
 from cometmq.model.route import MASTER_ID, ClusterInfo
 from cometmq.protocol import requests
@@ -43,11 +45,6 @@ _AT_ONCE: Final = 8
 
 # The broker tells how long it has run in whole seconds.
 _RESOLUTION_MS: Final = 500
-_SIGN: Final = "give --accessKey and --secretKey, or --credentials, of a user who may ask servers"
-_OPEN: Final = (
-    "there, give it access control or set protectedMode=false (docs/security.md), or run cometmq "
-    "doctor on its own machine"
-)
 _SKEW_WARNING_MS: Final = 1_000
 _SKEW_ERROR_MS: Final = 30_000
 _RUNTIME: Final = re.compile(r"([\d.,]+) days, (\d+) hours, (\d+) minutes, (\d+) seconds")
@@ -60,7 +57,9 @@ class _Broker(NamedTuple):
 
     @property
     def label(self) -> str:
-        return f"broker {self.name}" if self.id == MASTER_ID else f"slave {self.id} of {self.name}"
+        if self.id == MASTER_ID:
+            return Checked.BROKER(name=self.name)
+        return Checked.SLAVE(id=self.id, name=self.name)
 
 
 class ClusterCheckup:
@@ -116,13 +115,7 @@ class ClusterCheckup:
         findings += _differences(known)
         brokers = _brokers(known.values())
         if not brokers:
-            findings.append(
-                error(
-                    "brokers",
-                    "no broker is registered",
-                    "start one with the name servers in namesrvAddr or -n",
-                )
-            )
+            findings.append(error(Checked.BROKERS(), Found.NO_BROKER(), Repair.START_BROKER()))
         findings += _without_master(brokers)
         clusters = {name for info in known.values() for name in info.cluster_addr_table}
         findings += await self._optional(self._lost(next(iter(known)), clusters)) or []
@@ -131,7 +124,9 @@ class ClusterCheckup:
         for found in await asyncio.gather(*(self._broker(broker, local) for broker in shown)):
             findings += found
         if len(brokers) > len(shown):
-            findings.append(ok("brokers", f"{len(shown)} of {len(brokers)} were asked"))
+            findings.append(
+                ok(Checked.BROKERS(), Found.ASKED_IN_PART(asked=len(shown), all=len(brokers)))
+            )
         if brokers:
             findings += await self._optional(self._traces(next(iter(known)))) or []
         return findings
@@ -139,9 +134,9 @@ class ClusterCheckup:
     # Name servers
 
     async def _name_server(self, address: str) -> tuple[Finding, ClusterInfo | None]:
-        label = f"name server {address}"
+        label = Checked.NAME_SERVER(address=address)
 
-        remedy = "start it, open its port in firewalls, or correct -n"
+        remedy = Repair.START_NAME_SERVER()
 
         async def ask() -> tuple[Finding, ClusterInfo | None]:
             target = await self._connected(address)
@@ -153,15 +148,14 @@ class ClusterCheckup:
         try:
             split_address(address)
         except ConnectError as fault:
-            return error(label, str(fault), "write -n 10.0.0.1:9876;10.0.0.2:9876"), None
+            return error(label, text_of(fault), Repair.WRITE_ADDRESSES()), None
         try:
             return await asyncio.wait_for(ask(), self._timeout_s)
         except AccessDeniedError as refusal:
             return self._denied(label, refusal), None
         except RemoteError as refusal:
-            fault_text = f"answers, but not as a name server: {refusal.remark or refusal}"
-            remedy = "-n takes name servers (port 9876 by default), not brokers"
-            return error(label, fault_text, remedy), None
+            fault_text = Found.NO_NAME_SERVER(refusal=refusal.remark or text_of(refusal))
+            return error(label, fault_text, Repair.GIVE_NAME_SERVERS()), None
         except (CometMQError, TimeoutError) as fault:
             return error(label, self._fault(fault), remedy), None
 
@@ -187,9 +181,9 @@ class ClusterCheckup:
                 ago_s = max(0, self._clock.now_ms() - lost.lost_millis) // 1000
                 findings.append(
                     error(
-                        f"broker {lost.broker_name}",
-                        f"was lost {ago_s} s ago at {lost.address}, without an unregistration",
-                        "its messages are missing until it is back: start it again",
+                        Checked.BROKER(name=lost.broker_name),
+                        Found.LOST(seconds=ago_s, address=lost.address),
+                        Repair.START_AGAIN(),
                     )
                 )
         return findings
@@ -205,16 +199,11 @@ class ClusterCheckup:
             also=(ResponseCode.TOPIC_NOT_EXIST,),
         )
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            text = (
-                f"no broker has the topic {TRACE_TOPIC}: clients that write traces lose them "
-                "unless sends may create the topic; create it"
-            )
-            return [ok("traces", text)]
+            return [ok(Checked.TRACES(), Found.NO_TRACE_TOPIC(topic=TRACE_TOPIC))]
         if answer.body.publish_queues(TRACE_TOPIC):
             return []
-        remedy = "give it its write permission (updateTopicPerm -p 6)"
-        fault = f"no queue of the topic {TRACE_TOPIC} may be written to: traces are refused"
-        return [warning("traces", fault, remedy)]
+        fault = Found.TRACES_REFUSED(topic=TRACE_TOPIC)
+        return [warning(Checked.TRACES(), fault, Repair.LET_WRITE())]
 
     async def _broker(self, broker: _Broker, local: bool) -> list[Finding]:
         async with self._slots:
@@ -226,9 +215,8 @@ class ClusterCheckup:
                 return [
                     error(
                         broker.label,
-                        f"{broker.address}: {self._fault(fault)}",
-                        "this is where clients are sent: start the broker, open the port in "
-                        "firewalls, or set brokerIP1 to an address that is reached from here",
+                        Found.NOT_REACHED(address=broker.address, error=self._fault(fault)),
+                        Repair.REACH_BROKER(),
                     ),
                     *await self._advertised(broker, local, bound=""),
                 ]
@@ -236,8 +224,8 @@ class ClusterCheckup:
     @staticmethod
     def _denied(label: str, refusal: AccessDeniedError) -> Finding:
         if is_protected(refusal.remark):
-            return error(label, f"does not serve this machine: {refusal.remark}", _OPEN)
-        return error(label, str(refusal), _SIGN)
+            return error(label, Found.PROTECTED(refusal=refusal.remark), Repair.OPEN())
+        return error(label, text_of(refusal), Repair.SIGN())
 
     async def _reached(self, broker: _Broker, local: bool) -> list[Finding]:
         target = await asyncio.wait_for(self._connected(broker.address), self._timeout_s)
@@ -247,7 +235,12 @@ class ClusterCheckup:
         info: Mapping[str, str] = answer.body.table
         version, release = info.get("brokerVersionDesc", ""), info.get("cometmqVersion", "")
         findings = [
-            ok(broker.label, f"{broker.address} {self._answered(began, answer, version, release)}"),
+            ok(
+                broker.label,
+                Found.ADDRESS_ANSWERED(
+                    address=broker.address, answer=self._answered(began, answer, version, release)
+                ),
+            ),
             *_skew(broker.label, info, sent_ms, took_ms),
         ]
         settings = await self._optional(self._settings(target))
@@ -262,31 +255,29 @@ class ClusterCheckup:
         return findings
 
     async def _advertised(self, broker: _Broker, local: bool, bound: str) -> list[Finding]:
-        check = f"{broker.label}: address"
+        check = Checked.ADDRESS(server=broker.label)
         try:
             host, _ = split_address(broker.address)
         except ConnectError as fault:
-            return [error(check, str(fault), "set brokerIP1 to an IP address or a name")]
+            return [error(check, text_of(fault), Repair.SET_ADDRESS())]
         address = await self._optional(self._look_ups.run(self._address_of, host))
         if address is None:
-            return [
-                error(
-                    check,
-                    f"{host} has no IP address here",
-                    "clients look the name up, too: set brokerIP1 to a name that they know, or to "
-                    "an IP address",
-                )
-            ]
+            return [error(check, Found.NO_IP_ADDRESS(host=host), Repair.SET_KNOWN_NAME())]
         reach = reach_of(address)
         if reach is Reach.ANYBODY:
-            return [ok(check, f"{host} can be reached from other machines, if the network lets it")]
+            return [ok(check, Found.REACHED_BY_OTHERS(host=host))]
         if reach is Reach.THIS_MACHINE and bound and is_loopback(bound):
-            return [ok(check, f"{host}: for clients on the broker's machine only, as it listens")]
-        remedy = "set brokerIP1 to the address at which clients reach the broker's machine"
+            return [ok(check, Found.REACHED_AS_IT_LISTENS(host=host))]
         judged = warning if local and reach is Reach.THIS_MACHINE else error
         if reach is Reach.CONTAINERS:
             judged = warning
-        return [judged(check, f"{host} is reached by {reach.value}", remedy)]
+        return [
+            judged(
+                check,
+                Found.REACHED_BY(host=host, reach=Reached[reach.name]()),
+                Repair.SET_REACHED_ADDRESS(),
+            )
+        ]
 
     async def _settings(self, target: str) -> dict[str, str]:
         answer = await self._ask(target, requests.GET_BROKER_CONFIG)
@@ -308,12 +299,14 @@ class ClusterCheckup:
             if asked.code == ResponseCode.SUCCESS:
                 for client in asked.body.connection_set:
                     counts[f"{client.language} {version_name(client.version)}"] += 1
-        check = f"{broker.label}: consumers"
-        part = f" (of {_MOST_GROUPS} of {len(groups)} groups)" if len(groups) > _MOST_GROUPS else ""
+        check = Checked.CONSUMERS(server=broker.label)
+        part = ""
+        if len(groups) > _MOST_GROUPS:
+            part = Found.GROUPS_IN_PART(asked=_MOST_GROUPS, all=len(groups))
         if not counts:
-            return ok(check, f"none is connected{part}")
+            return ok(check, Found.NO_CONSUMER(part=part))
         shown = ", ".join(f"{count} {name}" for name, count in counts.most_common(5))
-        return ok(check, f"{shown}{part}")
+        return ok(check, Found.CONSUMERS(consumers=shown, part=part))
 
     # Asking
 
@@ -353,12 +346,12 @@ class ClusterCheckup:
         language = str(answer.command.language)
         kind = f"CometMQ {release}".rstrip() if language == "PYTHON" else language.title()
         version = version or version_name(answer.command.version)
-        return f"answered in {took_ms:.0f} ms ({kind}, speaks {version})"
+        return Found.ANSWERED(ms=took_ms, kind=kind, version=version)
 
     def _fault(self, fault: Exception) -> str:
         if isinstance(fault, TimeoutError):
-            return f"no answer within {self._timeout_s:g} s"
-        return str(fault)
+            return Found.NO_ANSWER(seconds=self._timeout_s)
+        return text_of(fault)
 
     def _is_local(self, address: str) -> bool:
         host, _ = split_address(address)
@@ -426,14 +419,12 @@ def _without_master(brokers: Sequence[_Broker]) -> list[Finding]:
     for name, there in slaves.items():
         if any(slave.id == MASTER_ID for slave in there):
             continue
-        shown = ", ".join(f"slave {slave.id} at {slave.address}" for slave in there)
+        shown = tuple(Found.SLAVE_AT(id=slave.id, address=slave.address) for slave in there)
         findings.append(
             error(
-                f"broker {name}",
-                f"no master is registered, only {shown}",
-                "nobody can send to it, and consumers get only the messages that a slave has: "
-                "start its master, or promote the slave that has most of its log "
-                "(docs/replication.md)",
+                Checked.BROKER(name=name),
+                Found.NO_MASTER(slaves=shown),
+                Repair.START_MASTER(),
             )
         )
     return findings
@@ -448,11 +439,11 @@ def _differences(known: Mapping[str, ClusterInfo]) -> list[Finding]:
         if missing:
             findings.append(
                 warning(
-                    f"name server {address}: routes",
-                    f"does not know {', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}, "
-                    "which others know",
-                    "give every broker all name servers in namesrvAddr; a broker that has just "
-                    "started needs half a minute",
+                    Checked.ROUTES(server=Checked.NAME_SERVER(address=address)),
+                    Found.ROUTES_MISSING(
+                        brokers=tuple(missing[:5]), more=", …" if len(missing) > 5 else ""
+                    ),
+                    Repair.REGISTER_EVERYWHERE(),
                 )
             )
     return findings
@@ -464,10 +455,9 @@ def _identity(broker: _Broker, settings: Mapping[str, str]) -> list[Finding]:
         return []
     return [
         error(
-            f"{broker.label}: identity",
-            f"{broker.address} leads to broker {name}",
-            "two brokers advertise one address, or a port mapping leads astray: correct brokerIP1 "
-            "and listenPort",
+            Checked.IDENTITY(server=broker.label),
+            Found.OTHER_BROKER(address=broker.address, name=name),
+            Repair.ONE_ADDRESS_EACH(),
         )
     ]
 
@@ -483,24 +473,17 @@ def _skew(label: str, info: Mapping[str, str], sent_ms: int, took_ms: int) -> li
     runtime_ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
     skew_ms = int(boot) + runtime_ms + _RESOLUTION_MS - (sent_ms + took_ms // 2)
     unsure_ms = _RESOLUTION_MS + took_ms // 2
-    check, limit = f"{label}: clock", f"{_SKEW_WARNING_MS / 1000:.0f} s"
+    check = Checked.CLOCK(server=label)
+    limit = Found.SECONDS(seconds=_SKEW_WARNING_MS / 1000)
     sure_ms = abs(skew_ms) - unsure_ms
     if sure_ms <= 0:
-        return [ok(check, f"as this machine's (±{unsure_ms / 1000:.1f} s)", limit)]
-    skew, unsure = f"{abs(skew_ms) / 1000:.1f}", f"{unsure_ms / 1000:.1f}"
-    value = (
-        f"{skew} s ahead of this machine's (±{unsure} s)"
-        if skew_ms > 0
-        else f"{skew} s behind this machine's (±{unsure} s)"
-    )
+        return [ok(check, Found.SAME_TIME(unsure=unsure_ms / 1000), limit)]
+    skewed = Found.AHEAD if skew_ms > 0 else Found.BEHIND
+    value = skewed(skew=abs(skew_ms) / 1000, unsure=unsure_ms / 1000)
     if sure_ms < _SKEW_WARNING_MS:
         return [ok(check, value, limit)]
     judged = warning if sure_ms < _SKEW_ERROR_MS else error
-    remedy = (
-        "delayed messages, retention and reading by time follow the broker's clock: run chrony or "
-        "another NTP client on both machines"
-    )
-    return [judged(check, value, remedy, limit)]
+    return [judged(check, value, Repair.RUN_NTP(), limit)]
 
 
 def _state(label: str, info: Mapping[str, str], settings: Mapping[str, str]) -> list[Finding]:
@@ -508,9 +491,9 @@ def _state(label: str, info: Mapping[str, str], settings: Mapping[str, str]) -> 
     if refusing := info.get("refusing"):
         findings.append(
             error(
-                f"{label}: messages",
-                f"are refused: {refusing}",
-                "do as the text says, or free disk",
+                Checked.MESSAGES(server=label),
+                Found.REFUSED(refusal=refusing),
+                Repair.FREE_DISK(),
             )
         )
     try:
@@ -524,10 +507,9 @@ def _state(label: str, info: Mapping[str, str], settings: Mapping[str, str]) -> 
         ]
     except (KeyError, ValueError):
         return findings
-    check, value = f"{label}: disk", f"{ratio:.0%} used"
-    limit = f"below diskMaxUsedSpaceRatio={limits[0] * 100:.0f}"
+    check, value = Checked.DISK(server=label), Found.USED(ratio=ratio)
+    limit = Found.USED_LIMIT(limit=limits[0] * 100)
     if ratio < limits[0]:
         return [*findings, ok(check, value, limit)]
     judged = warning if ratio < limits[1] else error
-    remedy = "free or add space, or lower fileReservedTime, before the broker deletes or refuses"
-    return [*findings, judged(check, value, remedy, limit)]
+    return [*findings, judged(check, value, Repair.ADD_SPACE(), limit)]

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cometmq.admin.absent import Absent
 from cometmq.admin.routed import in_cluster, masterless
 from cometmq.admin.silence import Silences
 from cometmq.client.cluster.name_server_choice import NameServerChoice
@@ -309,11 +310,9 @@ class Servers:
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             _, _, lost = (answer.command.remark or "").partition("; ")
             raise RouteNotFoundError(
-                f"the name server {address} knows no route of topic {topic} any more: {lost}; start "
-                "one of them again"
+                Absent.ROUTE_LOST(address=address, topic=topic, lost=lost)
                 if lost
-                else f"the name server {address} knows no route of topic {topic}; "
-                f"{_REMEDIES[ResponseCode.TOPIC_NOT_EXIST]}",
+                else Absent.ROUTE(address=address, topic=topic),
                 code=answer.code,
                 remark=answer.command.remark,
                 address=address,

@@ -45,6 +45,7 @@ from cometmq.console.views.rendering import HERE, render
 from cometmq.console.web import live
 from cometmq.console.web.guard import Guard
 from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.model.keyed_text import text_of
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
@@ -104,18 +105,20 @@ def create_app(console: Console) -> ASGIApp:
 async def _cluster_failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, CometMQError)
     if is_not_there(error):
-        return _error(request, 404, "The cluster does not have this", str(error))
-    return _error(request, 502, "The cluster did not answer as this page needs it", str(error))
+        return _error(request, 404, "The cluster does not have this", text_of(error))
+    return _error(
+        request, 502, "The cluster did not give the answer that this page needs", text_of(error)
+    )
 
 
 async def _cannot_be(request: Request, error: Exception) -> Response:
-    return _error(request, 400, "The console cannot do this", str(error))
+    return _error(request, 400, "The console cannot do this", text_of(error))
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     note(request.app.state.console.limit_hits, error)
-    titles = {403: "This is not allowed", 404: "This is not there"}
+    titles = {403: "This is not allowed", 404: "This does not exist"}
     # Starlette's own details are the status in words, which says less than the title.
     is_said = error.detail != HTTPStatus(error.status_code).phrase
     title = titles.get(error.status_code, "The console cannot do this")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from starlette.exceptions import HTTPException
 
+from cometmq.console.refusals import Refused
 from cometmq.metrics.limit_hits import LimitHits
 
 
@@ -29,7 +30,9 @@ class LimitMetError(HTTPException):
         remedy: str,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(status, f"{what}, the limit {limit} is {most}; {remedy}", headers)
+        super().__init__(
+            status, Refused.LIMIT(what=what, limit=limit, most=most, remedy=remedy), headers
+        )
         self.limit = limit
 
 

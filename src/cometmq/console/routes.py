@@ -22,6 +22,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from cometmq.console.limits import LimitMetError
+from cometmq.console.refusals import Refused
 from cometmq.console.users.audit import action_id
 from cometmq.console.users.sessions import Note
 from cometmq.console.views.fields import Bound, too_long
@@ -179,7 +180,7 @@ class Fields(dict[str, str]):
     """Holds the fields of a form. One that is needed and is not there gives status 400."""
 
     def __missing__(self, name: str) -> str:
-        raise HTTPException(400, f"the form lacks its field {name!r:.100}")
+        raise HTTPException(400, Refused.FORM_LACKS_FIELD(field=name))
 
 
 async def read_form(request: Request, bound: Bound = FORM_BYTES) -> Fields:
@@ -195,9 +196,7 @@ async def read_form(request: Request, bound: Bound = FORM_BYTES) -> Fields:
         async for piece in request.stream():
             body += piece
             if len(body) > bound.value:
-                raise LimitMetError(
-                    413, "the form is too large, in bytes", *bound, "give less in its fields"
-                )
+                raise LimitMetError(413, Refused.FORM_BYTES(), *bound, Refused.GIVE_LESS())
     except ClientDisconnect as error:
         raise HTTPException(400, "the form was cut off") from error
     values: dict[str, list[str]] = {}
@@ -208,7 +207,7 @@ async def read_form(request: Request, bound: Bound = FORM_BYTES) -> Fields:
         else:
             await run_slices(steps)
     except ValueError as error:
-        raise HTTPException(400, f"the form cannot be read: {error}") from error
+        raise HTTPException(400, Refused.FORM_UNREADABLE(error=error)) from error
     form = Fields((name, "\n".join(given)) for name, given in values.items())
     for name, text in form.items():
         if len(text) > MAX_FIELD and name not in LONG_FIELDS:
@@ -224,10 +223,10 @@ def _read_fields(body: bytes, values: dict[str, list[str]]) -> Iterator[None]:
     if body.count(b"&") >= MAX_FORM_FIELDS:
         raise LimitMetError(
             400,
-            f"the form has {body.count(b'&') + 1} fields",
+            Refused.FORM_FIELDS(count=body.count(b"&") + 1),
             "MAX_FORM_FIELDS",
             MAX_FORM_FIELDS,
-            "choose less at once",
+            Refused.CHOOSE_LESS(),
         )
     for field_ in body.split(b"&"):
         if field_:
@@ -237,10 +236,10 @@ def _read_fields(body: bytes, values: dict[str, list[str]]) -> Iterator[None]:
             if len(name) > MAX_FIELD_NAME:
                 raise LimitMetError(
                     400,
-                    f"the name of a field has {len(name)} characters",
+                    Refused.FIELD_NAME(count=len(name)),
                     "MAX_FIELD_NAME",
                     MAX_FIELD_NAME,
-                    "give a shorter one",
+                    Refused.GIVE_SHORTER(),
                 )
             values.setdefault(name, []).append(value)
 
@@ -297,10 +296,10 @@ async def _act(request: Request, handler: Handler, what: str) -> Response:
     if len(why) > MAX_WHY:
         raise LimitMetError(
             400,
-            f"the reason has {len(why)} characters",
+            Refused.CHARACTERS(field="reason", count=len(why)),
             "MAX_WHY",
             MAX_WHY,
-            "give a shorter one",
+            Refused.GIVE_SHORTER(),
         )
     action = await handler(request, form)
     if action.preview is not None and confirmed not in (action.target, action.word):
@@ -324,9 +323,7 @@ async def _act(request: Request, handler: Handler, what: str) -> Response:
         await write("begun")
     except OSError as error:
         log.warning("audit log cannot be written", error=str(error))
-        raise HTTPException(
-            503, f"nothing was done, because the audit log cannot be written: {error}"
-        ) from error
+        raise HTTPException(503, Refused.AUDIT_LOG(error=error)) from error
     try:
         note = await _performed(request, action, write)
     except OSError as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cometmq.console.languages import said_in
 from cometmq.console.limits import LimitMetError
-from cometmq.console.views.sayings import told_in
 from cometmq.console.web.places import Places
 
 
@@ -21,8 +21,8 @@ def test_one_account_leaves_half_of_the_places_to_others() -> None:
         "2 exports are under way, 2 of them by the account eve, the limit MAX_EXPORTS is 4; one "
         "account has half of them at most: wait until one of these has ended"
     )
-    assert "eve" in (told := told_in("zh", refused.value.detail))
-    assert "account" not in told
+    assert "eve" in (said := said_in("zh", refused.value.detail))
+    assert "account" not in said
     for name in ("ada", "ben"):
         places.check(name, "", "MAX_EXPORTS", 4)
         places.take(name)

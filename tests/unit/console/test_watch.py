@@ -104,7 +104,7 @@ def test_a_broker_that_refuses_the_question_answers(watch: Watch) -> None:
     silent, refusing = concerns_of(watch)
     assert (silent.severity, refusing.severity) == (Severity.ERROR, Severity.WARNING)
     assert silent.what.startswith("It does not answer")
-    assert refusing.what.startswith("It answers, and does not tell how it does")
+    assert refusing.what.startswith("It answers, but does not report its state")
 
 
 def test_a_finding_leads_to_the_page_of_its_broker(watch: Watch) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from cometmq.admin.brokers.room import Brokers, NextDeletion, next_deletion
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural
 from cometmq.admin.explain.records import Cause, DiskExplanation, Evidence, Reason, Unasked
+from cometmq.admin.explain.texts import Remedy, Said
 from cometmq.model.finding import Severity
 from cometmq.protocol import requests
 
@@ -45,7 +46,7 @@ async def explain_disk(
         for place, (info, settings) in zip(places, told, strict=True)
     ]
     return DiskExplanation(
-        question="which file is deleted next, and when?",
+        question=Said.WHICH_FILE_NEXT(),
         reasons=tuple(sorted(reasons, key=lambda reason: -reason.severity))
         or (nothing_registered(),),
         unasked=inquiry.unasked,
@@ -61,8 +62,8 @@ def nothing_registered() -> Reason:
     return Reason(
         Cause.BROKER_AWAY,
         Severity.ERROR,
-        "no master is registered at the name servers",
-        remedy="start a broker with the name servers in namesrvAddr",
+        Said.NO_MASTER(),
+        remedy=Remedy.NO_MASTER(),
     )
 
 
@@ -71,9 +72,12 @@ def away(place: Place, unasked: tuple[Unasked, ...]) -> Reason:
     return Reason(
         Cause.BROKER_AWAY,
         Severity.ERROR,
-        f"broker {place.name} does not answer at {place.address}: "
-        f"{errors[0] if errors else 'no answer'}",
-        remedy="start it, or open its port in firewalls; meanwhile producers use other brokers",
+        Said.BROKER_AWAY(
+            broker=place.name,
+            address=place.address,
+            error=errors[0] if errors else Said.NO_ANSWER(),
+        ),
+        remedy=Remedy.BROKER_AWAY(),
     )
 
 
@@ -111,20 +115,21 @@ def judge(
     deletion = next_deletion(info.value)
     refusing = info.value.get("refusing", "")
     if "full" in refusing:
-        file = f"; next it deletes {_deletion_text(deletion)}" if deletion is not None else ""
+        refused = {"broker": place.name, "refusal": refusing}
         return Reason(
             Cause.DISK_FULL,
             Severity.ERROR,
-            f"broker {place.name} refuses messages because its disk is full: {refusing}{file}",
+            Said.DISK_FULL(**refused)
+            if deletion is None
+            else Said.DISK_FULL_NEXT(**refused, deletion=_deletion_text(deletion)),
             (info.shows("refusing", refusing), *evidence),
-            "free or add space, or lower fileReservedTime and call brokers.delete_expired_files()",
+            Remedy.DISK_FULL(),
         )
     if deletion is not None and deletion.when_ms is None:
         return Reason(
             Cause.NO_DELETION,
             Severity.OK,
-            f"broker {place.name} deletes nothing at a known time; {deletion.file} would be the first: "
-            f"{deletion.reason}",
+            Said.NO_DELETION_TIME(broker=place.name, file=deletion.file, reason=deletion.reason),
             tuple(evidence),
         )
     if deletion is not None:
@@ -132,24 +137,25 @@ def judge(
         return Reason(
             Cause.NEXT_DELETION,
             Severity.OK,
-            f"broker {place.name} deletes {_deletion_text(deletion)}",
+            Said.NEXT_DELETION(broker=place.name, deletion=_deletion_text(deletion)),
             tuple(evidence),
         )
     if "nextDeletedFile" in info.value:
         return Reason(
             Cause.NO_DELETION,
             Severity.OK,
-            f"broker {place.name} deletes nothing: {info.value.get('nextDeletionReason', 'no file')}",
+            Said.NO_DELETION(
+                broker=place.name,
+                reason=info.value.get("nextDeletionReason", Said.NO_FILE()),
+            ),
             tuple(evidence),
         )
     return Reason(
         Cause.NOT_TOLD,
         Severity.WARNING,
-        f"broker {place.name} does not tell which file it deletes next (Java's do not)",
+        Said.DELETION_UNKNOWN(broker=place.name),
         tuple(evidence),
-        "its oldest file goes fileReservedTime hours after its last change, at the hour deleteWhen, or "
-        "when the disk is fuller than diskMaxUsedSpaceRatio; `cometmq store explain DIR` computes it "
-        "on the broker's machine",
+        Remedy.DELETION_UNKNOWN(),
     )
 
 
@@ -161,8 +167,10 @@ def _shown(settings: Told[Mapping[str, str]] | None) -> list[Evidence]:
 
 def _deletion_text(deletion: NextDeletion) -> str:
     if deletion.when_ms is None:
-        return f"{deletion.file}, at no known time: {deletion.reason}"
-    return f"{deletion.file} at {local_time(deletion.when_ms)}: {deletion.reason}"
+        return Said.DELETION_SOME_TIME(file=deletion.file, reason=deletion.reason)
+    return Said.DELETION(
+        file=deletion.file, time=local_time(deletion.when_ms), reason=deletion.reason
+    )
 
 
 def local_time(ms: int) -> str:
@@ -170,4 +178,4 @@ def local_time(ms: int) -> str:
     try:
         return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "seconds")
     except (OverflowError, ValueError, OSError):
-        return f"{ms} ms since the epoch"
+        return Said.MS_SINCE_EPOCH(ms=ms)

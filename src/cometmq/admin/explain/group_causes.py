@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Final
 
 from cometmq.admin.explain import member_causes
 from cometmq.admin.explain.disk import nothing_registered
 from cometmq.admin.explain.group_facts import GroupFacts
 from cometmq.admin.explain.group_lag import MOST_EVIDENCE, lag_evidence, waits
-from cometmq.admin.explain.inquiry import Told, number, plural, shortened
+from cometmq.admin.explain.inquiry import Told, number, shortened
 from cometmq.admin.explain.records import Cause, Evidence, Reason
+from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.admin.groups.records import RunningInfo
 from cometmq.model.finding import Severity
 from cometmq.model.names import is_retry_topic
@@ -46,16 +48,15 @@ def judge(facts: GroupFacts) -> list[Reason]:
 
 def _caught_up(facts: GroupFacts) -> Reason:
     evidence = tuple(
-        told.shows("queues looked at", len(told.value)) for told in facts.progress.values()
+        told.shows(Shown.QUEUES_LOOKED_AT(), len(told.value)) for told in facts.progress.values()
     )
-    where = ""
-    if untold := facts.untold():
-        where = f" of the brokers that told its progress; {shortened(untold)} did not"
+    queues, untold = len(facts.queues()), facts.untold()
     return Reason(
         Cause.CAUGHT_UP,
         Severity.OK,
-        f"group {facts.group} is not behind: no message waits in "
-        f"{plural(len(facts.queues()), 'queue')}{where}",
+        Said.CAUGHT_UP_IN_PART(group=facts.group, queues=queues, untold=shortened(untold))
+        if untold
+        else Said.CAUGHT_UP(group=facts.group, queues=queues),
         evidence[:MOST_EVIDENCE],
     )
 
@@ -64,10 +65,9 @@ def _nothing_told(facts: GroupFacts) -> Reason:
     return Reason(
         Cause.NOT_TOLD,
         Severity.WARNING,
-        f"whether group {facts.group} is behind is not known: {shortened(facts.untold())} did not tell "
-        "its progress",
+        Said.PROGRESS_UNKNOWN(group=facts.group, brokers=shortened(facts.untold())),
         (),
-        "see what could not be asked, and why; start brokers that are away",
+        Remedy.PROGRESS_UNKNOWN(),
     )
 
 
@@ -75,8 +75,7 @@ def _broadcasting(facts: GroupFacts, told: Told[ConsumerConnection]) -> Reason:
     return Reason(
         Cause.BROADCASTING,
         Severity.OK,
-        f"group {facts.group} consumes by broadcasting: each member keeps its own offsets, and the "
-        "brokers' figures say nothing",
+        Said.GROUP_BROADCASTING(group=facts.group),
         (told.shows("messageModel", told.value.message_model),),
     )
 
@@ -84,12 +83,16 @@ def _broadcasting(facts: GroupFacts, told: Told[ConsumerConnection]) -> Reason:
 def _just_behind(facts: GroupFacts) -> Reason:
     rate = facts.consume_per_s
     pulling = any(told.value.consume_type == "CONSUME_ACTIVELY" for told in facts.online.values())
-    said = f"{waits(facts)}, and the group takes {rate:.1f} a second; no other cause was found"
-    remedy = "look again in a minute: if the lag grows, add members or concurrency"
-    if pulling:
-        said += "; its program pulls by itself, so only the program knows when it does"
-        remedy = "look at the program's own log: it decides when it polls and commits"
-    return Reason(Cause.BEHIND, Severity.WARNING, said, tuple(lag_evidence(facts)), remedy)
+    said, remedy = (
+        (Said.BEHIND_PULLING, Remedy.BEHIND_PULLING) if pulling else (Said.BEHIND, Remedy.BEHIND)
+    )
+    return Reason(
+        Cause.BEHIND,
+        Severity.WARNING,
+        said(waits=waits(facts), rate=rate),
+        tuple(lag_evidence(facts)),
+        remedy(),
+    )
 
 
 # Permissions
@@ -102,10 +105,11 @@ def _disabled(facts: GroupFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.CONSUMPTION_DISABLED,
             Severity.ERROR,
-            f"consumption is switched off for group {facts.group} at {shortened(names)}: the broker "
-            f"refuses its pulls; {waits(facts)}",
+            Said.CONSUMPTION_DISABLED(
+                group=facts.group, brokers=shortened(names), waits=waits(facts)
+            ),
             tuple(told.shows("consumeEnable", "false") for told in found[:MOST_EVIDENCE]),
-            f"switch it on: groups.update({facts.group!r}, consume_enable=True)",
+            Remedy.CONSUMPTION_DISABLED(group=facts.group),
         )
 
 
@@ -116,10 +120,9 @@ def _brokers_unreadable(facts: GroupFacts) -> Iterator[Reason]:
             yield Reason(
                 Cause.BROKER_UNREADABLE,
                 Severity.ERROR,
-                f"broker {facts.places[address].name} may not be read (brokerPermission={text}): it "
-                "refuses all pulls",
+                Said.BROKER_UNREADABLE(broker=facts.places[address].name, permission=text),
                 (told.shows("brokerPermission", text),),
-                "set brokerPermission=6 by brokers.update_config()",
+                Remedy.SET_BROKER_PERMISSION(),
             )
 
 
@@ -129,11 +132,11 @@ def _topics_unreadable(facts: GroupFacts) -> Iterator[Reason]:
             yield Reason(
                 Cause.TOPIC_UNREADABLE,
                 Severity.ERROR,
-                f"topic {topic} may not be read at broker {facts.places[address].name} "
-                f"(perm={told.value.perm}): pulls are refused, and its queues are in no route for "
-                "consumers",
-                (told.shows(f"perm of {topic}", told.value.perm),),
-                f"give it the permission to read: topics.update({topic!r}, permission=6)",
+                Said.TOPIC_UNREADABLE(
+                    topic=topic, broker=facts.places[address].name, perm=told.value.perm
+                ),
+                (told.shows(Shown.OF(figure="perm", of=topic), told.value.perm),),
+                Remedy.TOPIC_UNREADABLE(topic=topic),
             )
 
 
@@ -143,10 +146,11 @@ def _forbidden(facts: GroupFacts) -> Iterator[Reason]:
             yield Reason(
                 Cause.GROUP_FORBIDDEN,
                 Severity.ERROR,
-                f"an administrator has forbidden group {facts.group} to read topic {topic} at broker "
-                f"{facts.places[address].name}",
+                Said.GROUP_FORBIDDEN(
+                    group=facts.group, topic=topic, broker=facts.places[address].name
+                ),
                 (told.shows("readable", "false"),),
-                f"allow it again: groups.set_may_read({facts.group!r}, {topic!r}, True)",
+                Remedy.GROUP_FORBIDDEN(group=facts.group, topic=topic),
             )
 
 
@@ -166,15 +170,15 @@ def _no_member(facts: GroupFacts) -> Iterator[Reason]:
     yield Reason(
         Cause.NO_MEMBER,
         Severity.ERROR,
-        f"no member of group {facts.group} is connected; {waits(facts)}",
+        Said.NO_MEMBER(group=facts.group, waits=waits(facts)),
         (
             *(
-                told.shows("members online", 0)
+                told.shows(Shown.MEMBERS_ONLINE(), 0)
                 for told in list(facts.offline.values())[:MOST_EVIDENCE]
             ),
             *lag_evidence(facts),
         ),
-        "start a member, check that it runs and reaches the brokers, or check the group's name",
+        Remedy.NO_MEMBER(),
     )
 
 
@@ -189,10 +193,9 @@ def _not_subscribed(facts: GroupFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.NOT_SUBSCRIBED,
             Severity.WARNING,
-            f"group {facts.group} does not subscribe to topic {topic}, so no member takes the "
-            f"{plural(count, 'message')} that count as its lag there",
+            Said.LAG_NOT_SUBSCRIBED(group=facts.group, topic=topic, count=count),
             (*subscriptions_told(facts), *lag_evidence(facts, queues)),
-            not_subscribed_remedy(facts.group, topic),
+            Remedy.NOT_SUBSCRIBED(group=facts.group, topic=topic),
         )
 
 
@@ -200,9 +203,9 @@ def _no_subscription(facts: GroupFacts, topic: str) -> Reason:
     return Reason(
         Cause.NOT_SUBSCRIBED,
         Severity.WARNING,
-        f"group {facts.group} does not subscribe to topic {topic}, so no member takes its messages",
+        Said.GROUP_NOT_SUBSCRIBED(group=facts.group, topic=topic),
         tuple(subscriptions_told(facts)),
-        not_subscribed_remedy(facts.group, topic),
+        Remedy.NOT_SUBSCRIBED(group=facts.group, topic=topic),
     )
 
 
@@ -210,19 +213,11 @@ def subscriptions_told(facts: GroupFacts) -> list[Evidence]:
     """Return the subscriptions that brokers report for the group; the topic is not among them."""
     return [
         told.shows(
-            "subscribed topics",
-            shortened(sorted(name for name in told.value.subscription_table)) or "none",
+            Shown.SUBSCRIBED_TOPICS(),
+            shortened(sorted(told.value.subscription_table)) or Shown.NONE(),
         )
         for told in list(facts.online.values())[:MOST_EVIDENCE]
     ]
-
-
-def not_subscribed_remedy(group: str, topic: str) -> str:
-    return (
-        f"have the members subscribe to {topic} if the group should get its messages; otherwise "
-        f"only an earlier offset is left: offsets.skip({group!r}, {topic!r}) skips the messages "
-        "that wait"
-    )
 
 
 def _different_subscriptions(facts: GroupFacts) -> Iterator[Reason]:
@@ -231,7 +226,11 @@ def _different_subscriptions(facts: GroupFacts) -> Iterator[Reason]:
     for told in facts.members.values():
         choice = tuple(
             sorted(
-                f"{data.topic} by {data.expression_type or 'TAG'} {_expression(data.sub_string)}"
+                Said.SELECTION(
+                    topic=data.topic,
+                    kind=data.expression_type or "TAG",
+                    expression=_expression(data.sub_string),
+                )
                 for data in told.value.subscriptions
                 if not is_retry_topic(data.topic)
             )
@@ -239,20 +238,25 @@ def _different_subscriptions(facts: GroupFacts) -> Iterator[Reason]:
         by_choice.setdefault(choice, []).append(told)
     if len(by_choice) < 2:
         return
-    said = [
-        f"{shortened([told.value.client_id for told in members], 2)} to {shortened(list(choice), 3)}"
+    choices: Sequence[str] = [
+        Said.CHOICE(
+            members=shortened([told.value.client_id for told in members], 2),
+            selections=shortened(choice, 3),
+        )
         for choice, members in by_choice.items()
-    ]
+    ][:3]
     yield Reason(
         Cause.DIFFERENT_SUBSCRIPTIONS,
         Severity.ERROR,
-        f"members of group {facts.group} subscribe to different things, so brokers refuse pulls or "
-        f"select the wrong messages: {'; '.join(said[:3])}",
+        Said.DIFFERENT_SUBSCRIPTIONS(
+            group=facts.group,
+            choices=reduce(lambda one, other: Said.ONE_AND_NEXT(one=one, next=other), choices),
+        ),
         tuple(
-            members[0].shows("subscriptions", ", ".join(choice) or "none")
+            members[0].shows(Shown.SUBSCRIPTIONS(), Said.ITEMS(items=choice) or Shown.NONE())
             for choice, members in list(by_choice.items())[:MOST_EVIDENCE]
         ),
-        "give every member of the group the same topics and expressions, or use two groups",
+        Remedy.DIFFERENT_SUBSCRIPTIONS(),
     )
 
 
@@ -276,34 +280,36 @@ def _offsets_outside(facts: GroupFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.OFFSET_BEFORE_BEGINNING,
             Severity.ERROR,
-            f"{plural(lost, 'message')} left the log before the group got them: its offset is below "
-            f"the beginning of {plural(len(early), 'queue')}, whose oldest files were deleted",
+            Said.OFFSET_BEFORE_BEGINNING(lost=lost, queues=len(early)),
             tuple(
                 evidence
                 for progress, told, begin in early[:MOST_EVIDENCE]
                 for evidence in (
-                    told.shows(f"consumerOffset of {progress.queue}", progress.consumer_offset),
-                    begin.shows(f"minOffset of {progress.queue}", begin.value),
+                    told.shows(
+                        Shown.OF(figure="consumerOffset", of=progress.queue),
+                        progress.consumer_offset,
+                    ),
+                    begin.shows(Shown.OF(figure="minOffset", of=progress.queue), begin.value),
                 )
             ),
-            "what was deleted cannot be had; members go on at the beginning. Keep messages for longer "
-            "(fileReservedTime, more disk), and watch the lag's age",
+            Remedy.OFFSET_BEFORE_BEGINNING(),
         )
     late = [(progress, told) for progress, told in facts.queues() if (progress.lag or 0) < 0]
     if late:
         yield Reason(
             Cause.OFFSET_AFTER_END,
             Severity.ERROR,
-            f"the group's offset is behind the end of {plural(len(late), 'queue')}: the topic was "
-            "deleted and made again, or a broker lost messages; new messages are passed over",
+            Said.OFFSET_AFTER_END(queues=len(late)),
             tuple(
                 told.shows(
-                    f"consumerOffset of {progress.queue}",
-                    f"{progress.consumer_offset} (end {progress.broker_offset})",
+                    Shown.OF(figure="consumerOffset", of=progress.queue),
+                    Shown.OFFSET_AND_END(
+                        offset=progress.consumer_offset, end=progress.broker_offset
+                    ),
                 )
                 for progress, told in late[:MOST_EVIDENCE]
             ),
-            "reset the group: offsets.reset_to_time(), or offsets.reset_queue() for one queue",
+            Remedy.OFFSET_AFTER_END(),
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from cometmq.admin.absent import Absent
 from cometmq.admin.brokers.room import Brokers
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural, request_text
 from cometmq.admin.explain.records import Unasked
@@ -37,7 +38,7 @@ from cometmq.protocol.headers import (
     UpdateGroupForbiddenRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
-from cometmq.runtime.spelling import did_you_mean
+from cometmq.runtime.spelling import likely_meant
 
 T = TypeVar("T")
 
@@ -288,13 +289,12 @@ def unknown_group(facts: GroupFacts, unasked: Iterable[Unasked]) -> CometMQError
     silent = {each.address: each.error for each in unasked if each.request == listing}
     if silent:
         reasons = "; ".join(f"{address}: {error}" for address, error in silent.items())
-        return RemotingError(
-            f"it is not known whether a group exists with the name {facts.group!r}: no broker that "
-            f"answered knows it, and others did not answer: {reasons}"
-        )
+        return RemotingError(Absent.GROUP_UNKNOWN(group=facts.group, reasons=reasons))
+    name = likely_meant(facts.group, facts.known_groups)
     return RemoteError(
-        f"no broker that answered knows the group {facts.group!r}; check its name "
-        f"(groups.names() has all){did_you_mean(facts.group, facts.known_groups)}",
+        Absent.GROUP_LIKE(group=facts.group, name=name)
+        if name
+        else Absent.GROUP_TO_EXPLAIN(group=facts.group),
         code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     )
 

@@ -1,4 +1,4 @@
-"""Words what is told of a group's lag, for all of its causes."""
+"""Say how far a group is behind, for all of its causes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from itertools import islice
 from typing import Final
 
 from cometmq.admin.explain.group_facts import GroupFacts
-from cometmq.admin.explain.inquiry import Told, plural, shortened
+from cometmq.admin.explain.inquiry import Told, shortened
 from cometmq.admin.explain.records import Evidence
+from cometmq.admin.explain.texts import Said, Shown
 from cometmq.admin.groups.records import QueueProgress
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.bodies.inspection import OffsetWrapper
@@ -24,7 +25,7 @@ def waits(facts: GroupFacts) -> str:
         topics[progress.queue.topic] += progress.lag or 0
     where = shortened([f"{topic} {count}" for topic, count in topics.most_common()], 3)
     total = sum(topics.values())
-    return f"{plural(total, 'message', 'wait')} ({where})" if total else "no message waits"
+    return Said.WAITS(count=total, where=where) if total else Said.NOTHING_WAITS()
 
 
 def lag_evidence(facts: GroupFacts, queues: set[MessageQueue] | None = None) -> list[Evidence]:
@@ -32,9 +33,13 @@ def lag_evidence(facts: GroupFacts, queues: set[MessageQueue] | None = None) -> 
     chosen = (item for item in facts.behind() if queues is None or item[0].queue in queues)
     return [
         told.shows(
-            f"lag of {progress.queue}",
-            f"{progress.lag} (consumed up to {_consumed(progress, told)}, handed out up to "
-            f"{progress.pulled_offset}, end {progress.broker_offset})",
+            Shown.LAG(queue=progress.queue),
+            Shown.PROGRESS(
+                lag=progress.lag,
+                consumed=_consumed(progress, told),
+                pulled=progress.pulled_offset,
+                end=progress.broker_offset,
+            ),
         )
         for progress, told in islice(chosen, MOST_EVIDENCE)
     ]
@@ -44,4 +49,4 @@ def _consumed(progress: QueueProgress, told: Told[dict[MessageQueue, OffsetWrapp
     committed = told.value[progress.queue].consumer_offset
     if committed == progress.consumer_offset:
         return str(committed)
-    return f"{progress.consumer_offset} as its member says, {committed} committed"
+    return Shown.AS_MEMBER_SAYS(own=progress.consumer_offset, committed=committed)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from cometmq.admin.explain.records import Evidence, Unasked
+from cometmq.admin.explain.texts import Said
 from cometmq.admin.servers import Servers
 from cometmq.errors import CometMQError, ConnectError, IllegalArgumentError
+from cometmq.model.keyed_text import text_of
 from cometmq.model.route import MASTER_ID
 from cometmq.protocol import requests
 from cometmq.protocol.request_type import RequestType
@@ -40,7 +42,8 @@ class Told(Generic[T]):
     at_ms: int
 
     def shows(self, figure: str, value: object) -> Evidence:
-        return Evidence(figure, str(value), self.request, self.address, self.at_ms)
+        text = value if isinstance(value, str) else str(value)
+        return Evidence(figure, text, self.request, self.address, self.at_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ class Inquiry:
         async with self._turns:
             self._count += 1
             if self._count > MAX_QUESTIONS:
-                self.note(request, address, f"MAX_QUESTIONS={MAX_QUESTIONS} were asked before")
+                self.note(request, address, Said.TOO_MANY_QUESTIONS(most=MAX_QUESTIONS))
                 return None
             left_s = self._ends_at - self._clock.monotonic()
             try:
@@ -110,15 +113,10 @@ class Inquiry:
                     raise TimeoutError
                 value = await asyncio.wait_for(question(), left_s * share)
             except TimeoutError:
-                self.note(
-                    request,
-                    address,
-                    f"no answer in time: all answers have {self._deadline_s:g} s; give a longer "
-                    "deadline",
-                )
+                self.note(request, address, Said.TOO_LATE(seconds=self._deadline_s))
                 return None
             except CometMQError as error:
-                self.note(request, address, str(error))
+                self.note(request, address, text_of(error))
                 return None
         return Told(value, request, address, self.now_ms())
 
@@ -165,7 +163,7 @@ class Inquiry:
         request = request_text(requests.GET_BROKER_CLUSTER_INFO)
         for name, error in (await self.servers.missing(cluster=cluster)).items():
             if not by_slaves or isinstance(error, ConnectError):
-                self.note(request, name, str(error))
+                self.note(request, name, text_of(error))
 
 
 def number(text: str | None, default: int) -> int:
@@ -173,13 +171,14 @@ def number(text: str | None, default: int) -> int:
     return int(text) if text is not None and text.isdecimal() and len(text) < 19 else default
 
 
-def plural(count: int, noun: str, verb: str = "") -> str:
-    """Write a count with its noun and a verb in the form that fits it."""
-    words = f"{count} {noun}{'' if count == 1 else 's'}"
-    return f"{words} {verb}{'s' if count == 1 else ''}" if verb else words
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def shortened(items: list[str], most: int = 5) -> str:
+def shortened(items: Sequence[str], most: int = 5) -> str:
     """Join the first items of a list, and say how many more there are."""
-    rest = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(items[:most]) + rest
+    more = len(items) - most
+    if more > 0:
+        return Said.AND_MORE(items=tuple(items[:most]), more=more)
+    return Said.ITEMS(items=tuple(items))

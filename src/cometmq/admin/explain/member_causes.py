@@ -10,8 +10,9 @@ from typing import Final
 
 from cometmq.admin.explain.group_facts import NOT_ASKED, GroupFacts
 from cometmq.admin.explain.group_lag import MOST_EVIDENCE, lag_evidence, waits
-from cometmq.admin.explain.inquiry import Told, number, plural, shortened
+from cometmq.admin.explain.inquiry import Told, number, shortened
 from cometmq.admin.explain.records import Cause, Reason
+from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.admin.groups.records import QueueProgress, RunningInfo
 from cometmq.model.finding import Severity
 from cometmq.model.names import is_retry_topic, retry_topic
@@ -45,13 +46,14 @@ def paused(facts: GroupFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.MEMBER_PAUSED,
             Severity.ERROR,
-            f"{plural(len(paused), 'member')} of group {facts.group} paused: {shortened(names)}; "
-            f"{waits(facts)}",
+            Said.MEMBER_PAUSED(
+                count=len(paused), group=facts.group, members=shortened(names), waits=waits(facts)
+            ),
             (
                 *(told.shows("paused", "true") for told in paused[:MOST_EVIDENCE]),
                 *lag_evidence(facts, theirs),
             ),
-            "call resume() in the program of the member that paused, or restart it",
+            Remedy.MEMBER_PAUSED(),
         )
 
 
@@ -61,24 +63,25 @@ def silent(facts: GroupFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.NOT_TOLD,
             Severity.WARNING,
-            f"{len(left_out)} of {plural(len(facts.silent) + len(facts.members), 'member')} of group "
-            f"{facts.group} were not asked, so causes that lie there may be missing",
+            Said.MEMBERS_NOT_ASKED(
+                count=len(left_out),
+                all=len(facts.silent) + len(facts.members),
+                group=facts.group,
+            ),
             (),
-            "ask members yourself: groups.running_info(GROUP, CLIENT)",
+            Remedy.MEMBERS_NOT_ASKED(),
         )
     silent = sorted(facts.silent.keys() - left_out)
     if silent:
         yield Reason(
             Cause.MEMBER_SILENT,
             Severity.WARNING,
-            f"{plural(len(silent), 'member')} of group {facts.group} did not tell of themselves "
-            f"({shortened(silent)}), so causes that lie there may be missing",
+            Said.MEMBER_SILENT(count=len(silent), group=facts.group, members=shortened(silent)),
             tuple(
-                told.shows("connected members", len(told.value.connection_set))
+                told.shows(Shown.CONNECTED_MEMBERS(), len(told.value.connection_set))
                 for told in list(facts.online.values())[:1]
             ),
-            "look at the log of the member: its process may hang, or its client may be too old to "
-            "answer request 307",
+            Remedy.MEMBER_SILENT(),
         )
 
 
@@ -102,7 +105,7 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
     names = shortened([str(queue) for queue in sorted(lost)], 3)
     told = list(facts.members.values())
     evidence = [
-        *(each.shows("queues that it has", _queue_names(each.value)) for each in told),
+        *(each.shows(Shown.QUEUES_OF_MEMBER(), _queue_names(each.value)) for each in told),
     ][:MOST_EVIDENCE]
     refused = [
         each.shows("queuesNotBegun", text)
@@ -116,34 +119,29 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.QUEUE_LOCKED,
             Severity.ERROR,
-            f"{plural(len(lost), 'queue')} of the orderly group {facts.group} cannot be begun, because "
-            f"another client holds the lock at the broker: {names}",
+            Said.QUEUE_LOCKED(count=len(lost), group=facts.group, queues=names),
             (*refused, *evidence, *lag_evidence(facts, lost)),
-            "a lock expires 60 s after its holder renewed it last: wait for that if the holder died; "
-            "if it lives, its listener still has messages of the queue: let it finish, or stop it",
+            Remedy.QUEUE_LOCKED(),
         )
     elif age_ms <= _SETTLING_MS:
         yield Reason(
             Cause.REBALANCING,
             Severity.WARNING,
-            f"the group is being rebalanced: {plural(len(lost), 'queue')} have no owner yet ({names}), "
-            f"and a member joined {max(0, age_ms) / 1000:.0f} s ago",
+            Said.REBALANCING(count=len(lost), queues=names, ago_s=max(0, age_ms) / 1000),
             (
                 *(e.shows("PROP_CONSUMER_START_TIMESTAMP", _started(e.value)) for e in told[:2]),
                 *refused,
                 *evidence,
             ),
-            "wait: members share queues every 20 s; look again if it does not end",
+            Remedy.REBALANCING(),
         )
     else:
         yield Reason(
             Cause.QUEUE_WITHOUT_OWNER,
             Severity.ERROR,
-            f"{plural(len(lost), 'queue')} have no owner: {names}; no member of group {facts.group} "
-            "consumes them",
+            Said.QUEUE_WITHOUT_OWNER(count=len(lost), queues=names, group=facts.group),
             (*refused, *evidence, *lag_evidence(facts, lost)),
-            "see that all members use the same allocation strategy, know the same name servers and "
-            "subscribe to the topic; the members' logs say why a queue was not begun",
+            Remedy.QUEUE_WITHOUT_OWNER(),
         )
 
 
@@ -159,18 +157,17 @@ def unlocked(facts: GroupFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.QUEUE_LOCKED,
             Severity.ERROR,
-            f"{plural(len(lost), 'queue', 'wait')} for the broker's lock, without which an orderly "
-            f"member does not consume: {names}",
-            tuple(told.shows(f"locked of {queue}", "false") for told, queue in lost)[
+            Said.QUEUE_UNLOCKED(count=len(lost), queues=names),
+            tuple(told.shows(Shown.OF(figure="locked", of=queue), "false") for told, queue in lost)[
                 :MOST_EVIDENCE
             ],
-            "a lock that another client holds expires 60 s after it was renewed last: wait, or stop "
-            "the client that holds it",
+            Remedy.QUEUE_UNLOCKED(),
         )
 
 
 def _queue_names(info: RunningInfo) -> str:
-    return shortened([str(q) for q in sorted(info.queues) if not is_retry_topic(q.topic)]) or "none"
+    names = [str(queue) for queue in sorted(info.queues) if not is_retry_topic(queue.topic)]
+    return shortened(names) or Shown.NONE()
 
 
 def _started(info: RunningInfo) -> str:
@@ -189,16 +186,16 @@ def idle_members(facts: GroupFacts) -> Iterator[Reason]:
     yield Reason(
         Cause.MORE_MEMBERS_THAN_QUEUES,
         Severity.WARNING,
-        f"{len(facts.members)} members share {plural(len(queues), 'queue')}: {shortened(idle)} have "
-        "none and cannot help",
+        Said.MORE_MEMBERS_THAN_QUEUES(
+            members=len(facts.members), queues=len(queues), idle=shortened(idle)
+        ),
         tuple(
             facts.members[client].shows(
-                "queues that it has", _queue_names(facts.members[client].value)
+                Shown.QUEUES_OF_MEMBER(), _queue_names(facts.members[client].value)
             )
             for client in idle[:MOST_EVIDENCE]
         ),
-        f"give the topic more queues: topics.update({sorted(topics)[0]!r}, "
-        f"read_queues={len(facts.members)}, write_queues={len(facts.members)})",
+        Remedy.MORE_MEMBERS_THAN_QUEUES(topic=sorted(topics)[0], queues=len(facts.members)),
     )
 
 
@@ -220,14 +217,14 @@ def _full(told: Told[RunningInfo], info: ProcessQueueInfo) -> str:
     properties = told.value.properties
     messages = number(properties.get("pullThresholdForQueue"), _PULL_THRESHOLD)
     if info.cached_msg_count > messages:
-        return f"{info.cached_msg_count} messages held, pullThresholdForQueue={messages}"
+        return Shown.MESSAGES_HELD(count=info.cached_msg_count, limit=messages)
     mebibytes = number(properties.get("pullThresholdSizeForQueue"), _PULL_THRESHOLD_MIB)
     if info.cached_msg_size_in_mi_b >= mebibytes:
-        return f"{info.cached_msg_size_in_mi_b} MiB held, pullThresholdSizeForQueue={mebibytes}"
+        return Shown.MEBIBYTES_HELD(count=info.cached_msg_size_in_mi_b, limit=mebibytes)
     span = info.cached_msg_max_offset - info.cached_msg_min_offset
     most = number(properties.get("consumeConcurrentlyMaxSpan"), _MAX_SPAN)
     if properties.get("PROP_CONSUMEORDERLY") != "true" and info.cached_msg_count and span > most:
-        return f"offsets held span {span}, consumeConcurrentlyMaxSpan={most}"
+        return Shown.SPAN_HELD(span=span, limit=most)
     return ""
 
 
@@ -264,22 +261,17 @@ def slow(facts: GroupFacts) -> Iterator[Reason]:
         threads = sum(_threads(told.value) for told in members.values())
         if facts.orderly and _is_storm(facts):
             continue
-        if done <= 0:
-            how = "has finished none in the last minute: it hangs, or takes very long"
-        else:
-            how = (
-                f"takes {slowest:.0f} ms each, and finishes {done:.1f} a second with "
-                f"{plural(threads, 'thread')}"
-            )
+        held_by = {"members": len(members), "held": count, "lag": lag, "topic": topic}
         yield Reason(
             Cause.SLOW_LISTENER,
             Severity.ERROR,
-            f"the listener is slow: {plural(len(members), 'member', 'hold')} {plural(count, 'message')} of "
-            f"the {lag} of topic {topic} that wait, and the listener {how}",
+            Said.HANGING_LISTENER(**held_by)
+            if done <= 0
+            else Said.SLOW_LISTENER(**held_by, ms=slowest, rate=done, threads=threads),
             (
                 *(
                     told.shows(
-                        f"consumeRT, consumeOKTPS, consumeFailedTPS of {topic}",
+                        Shown.OF(figure="consumeRT, consumeOKTPS, consumeFailedTPS", of=topic),
                         f"{s.consume_rt:.0f} ms, {s.consume_ok_tps:.2f}, {s.consume_failed_tps:.2f}",
                     )
                     for client, told in list(members.items())[:MOST_EVIDENCE]
@@ -287,15 +279,13 @@ def slow(facts: GroupFacts) -> Iterator[Reason]:
                 ),
                 *(
                     told.shows(
-                        f"cachedMsgCount of {progress.queue}",
-                        f"{info.cached_msg_count}, last consumed {_ago(facts, info)}",
+                        Shown.OF(figure="cachedMsgCount", of=progress.queue),
+                        Shown.LAST_CONSUMED(count=info.cached_msg_count, when=_ago(facts, info)),
                     )
                     for progress, told, info in held[:MOST_EVIDENCE]
                 ),
             ),
-            "find out what the listener waits for (groups.running_info(…, stacks=True) shows its "
-            "threads); make it faster, raise its concurrency, or add members while there are queues "
-            "for them",
+            Remedy.SLOW_LISTENER(),
         )
 
 
@@ -310,8 +300,8 @@ def _threads(info: RunningInfo) -> int:
 
 def _ago(facts: GroupFacts, info: ProcessQueueInfo) -> str:
     if info.last_consume_timestamp <= 0:
-        return "never"
-    return f"{max(0, facts.at_ms - info.last_consume_timestamp) / 1000:.0f} s ago"
+        return Shown.NEVER()
+    return Shown.SECONDS_AGO(seconds=max(0, facts.at_ms - info.last_consume_timestamp) / 1000)
 
 
 def flow_controlled(facts: GroupFacts) -> Iterator[Reason]:
@@ -324,14 +314,12 @@ def flow_controlled(facts: GroupFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.FLOW_CONTROLLED,
             Severity.WARNING,
-            f"members do not pull {plural(len(full), 'queue')} at present: they hold as much as their "
-            "flow control lets them, until the listener has consumed some",
+            Said.FLOW_CONTROLLED(count=len(full)),
             tuple(
-                told.shows(f"held of {progress.queue}", text)
+                told.shows(Shown.HELD(queue=progress.queue), text)
                 for progress, told, text in full[:MOST_EVIDENCE]
             ),
-            "the listener is what is slow: a higher pullThresholdForQueue only moves the backlog into "
-            "the member's memory",
+            Remedy.FLOW_CONTROLLED(),
         )
 
 
@@ -349,17 +337,17 @@ def pull_failures(facts: GroupFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.PULLS_THROTTLED,
             Severity.ERROR,
-            f"the broker throttles the pulls of {names}: {told[0][1]}",
+            Said.PULLS_THROTTLED(members=names, refusal=told[0][1]),
             tuple(each.shows("pullFailures", text) for each, text in told[:MOST_EVIDENCE]),
-            "pull less often or select by cheaper expressions, or raise the limit that it names",
+            Remedy.PULLS_THROTTLED(),
         )
     else:
         yield Reason(
             Cause.PULLS_REFUSED,
             Severity.ERROR,
-            f"pulls of {names} fail: {told[0][1]}",
+            Said.PULLS_REFUSED(members=names, refusal=told[0][1]),
             tuple(each.shows("pullFailures", text) for each, text in told[:MOST_EVIDENCE]),
-            "do as the refusal says",
+            Remedy.PULLS_REFUSED(),
         )
 
 
@@ -369,28 +357,27 @@ def retries(facts: GroupFacts) -> Iterator[Reason]:
     well, failed = _failures(facts)
     evidence = [
         told.shows(
-            f"consumeFailedTPS, consumeOKTPS, consumeFailedMsgs of {topic}",
+            Shown.OF(figure="consumeFailedTPS, consumeOKTPS, consumeFailedMsgs", of=topic),
             f"{s.consume_failed_tps:.2f}, {s.consume_ok_tps:.2f}, {s.consume_failed_msgs}",
         )
         for told in facts.members.values()
         for topic, s in told.value.topics.items()
         if s.consume_failed_msgs or s.consume_failed_tps
     ][:MOST_EVIDENCE]
-    share = f"{failed / (well + failed):.0%} of what the listener gets fails"
+    share = failed / (well + failed)
     if facts.orderly:
         yield Reason(
             Cause.QUEUE_SUSPENDED,
             Severity.ERROR,
-            f"queues of the orderly group {facts.group} are suspended: {share}, and nothing behind a "
-            f"message that fails is consumed before it; {waits(facts)}",
+            Said.QUEUE_SUSPENDED(group=facts.group, share=share, waits=waits(facts)),
             (*evidence, *lag_evidence(facts)),
-            "the member's log has the listener's errors: repair it, or set max_reconsume_times, so "
-            "that a message that always fails goes to the dead letters",
+            Remedy.QUEUE_SUSPENDED(),
         )
         return
     evidence += [
         told.shows(
-            f"SNDBCK_PUT_NUMS of {topic}", f"{told.value.stats_minute.sum} in the last minute"
+            Shown.OF(figure="SNDBCK_PUT_NUMS", of=topic),
+            Shown.IN_LAST_MINUTE(count=told.value.stats_minute.sum),
         )
         for (_, topic), told in facts.sent_back.items()
         if told.value.stats_minute.sum
@@ -400,11 +387,9 @@ def retries(facts: GroupFacts) -> Iterator[Reason]:
     yield Reason(
         Cause.RETRY_STORM,
         Severity.ERROR,
-        f"retries take the place of new messages: {share} and is sent back to come again; "
-        f"{plural(waiting, 'retried message')} wait now",
+        Said.RETRY_STORM(share=share, waiting=waiting),
         tuple(evidence),
-        "the member's log has the listener's errors: repair what fails, or lower retry_max_times, so "
-        "that messages that always fail go to the dead letters sooner",
+        Remedy.RETRY_STORM(),
     )
 
 
@@ -415,24 +400,25 @@ def filtered(facts: GroupFacts) -> Iterator[Reason]:
         return
     topics = sorted({queue.topic for queue in facts.samples})
     expressions = [
-        f"{topic} by {data.expression_type or 'TAG'} {data.sub_string!r}"
+        Said.SELECTION(
+            topic=topic, kind=data.expression_type or "TAG", expression=repr(data.sub_string)
+        )
         for topic in topics
         if (data := facts.subscription(topic)) is not None
     ]
     yield Reason(
         Cause.FILTER,
         Severity.WARNING,
-        f"the group's filter passes over {passed} of {plural(looked, 'message')} looked at: what "
-        f"brokers count as lag is mostly not for it ({shortened(expressions, 3)})",
+        Said.FILTER(passed=passed, looked=looked, expressions=shortened(expressions, 3)),
         (
             *(
                 told.shows(
-                    f"selected of {queue}", f"{told.value.selected} of {told.value.looked_at}"
+                    Shown.SELECTED(queue=queue),
+                    Shown.SELECTED_OF(selected=told.value.selected, looked=told.value.looked_at),
                 )
                 for queue, told in list(facts.samples.items())[:MOST_EVIDENCE]
             ),
             *lag_evidence(facts, set(facts.samples)),
         ),
-        "nothing is to be done if the messages selected come in time; if scanning is what takes "
-        "long, give what this group wants a topic of its own",
+        Remedy.FILTER(),
     )

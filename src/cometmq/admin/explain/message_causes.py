@@ -7,12 +7,13 @@ from typing import Final
 
 from cometmq.admin.explain.disk import local_time
 from cometmq.admin.explain.group_causes import judge as judge_group
-from cometmq.admin.explain.group_causes import not_subscribed_remedy, subscriptions_told
+from cometmq.admin.explain.group_causes import subscriptions_told
 from cometmq.admin.explain.group_facts import GroupFacts
-from cometmq.admin.explain.inquiry import Told, number, plural, shortened
+from cometmq.admin.explain.inquiry import Told, number, shortened
 from cometmq.admin.explain.message_facts import MessageFacts
 from cometmq.admin.explain.records import Cause, Delivery, Evidence, Reason
 from cometmq.admin.explain.selecting import selects
+from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.model import properties as p
 from cometmq.model.finding import Severity
 from cometmq.model.message import MessageExt
@@ -36,10 +37,9 @@ def judge(facts: MessageFacts) -> tuple[list[Reason], list[Delivery]]:
             Reason(
                 Cause.NO_GROUP,
                 Severity.WARNING,
-                f"the message is stored, but no group consumes topic {facts.topic}: {_where(facts)}",
+                Said.NO_GROUP(topic=facts.topic, place=_where(facts)),
                 _stored_evidence(facts),
-                "start a consumer that subscribes to the topic, with "
-                "consume_from=ConsumeFromWhere.FIRST_OFFSET to get what is stored already",
+                Remedy.NO_GROUP(),
             )
         )
     if facts.known_groups > len(facts.groups):
@@ -48,9 +48,9 @@ def judge(facts: MessageFacts) -> tuple[list[Reason], list[Delivery]]:
             Reason(
                 Cause.NOT_TOLD,
                 Severity.WARNING,
-                f"{len(facts.groups)} of {facts.known_groups} groups of the topic were asked about",
+                Said.GROUPS_ASKED_IN_PART(asked=len(facts.groups), all=facts.known_groups),
                 (),
-                "name the group in question",
+                Remedy.GROUPS_ASKED_IN_PART(),
             ),
         ]
     return reasons, [delivery for _, delivery in found]
@@ -73,15 +73,16 @@ def _not_stored(facts: MessageFacts) -> Reason:
         for told in facts.infos.values()
         if told.value.get("indexBehindBytes", "0") != "0"
     ]
-    late = ", and an index is behind the log" if lag else ""
     return Reason(
         Cause.MESSAGE_UNKNOWN,
         Severity.ERROR,
-        f"no broker that answered has the message {facts.message_id}"
-        f"{f' in topic {facts.topic}' if facts.topic else ''}{late}",
+        Said.MESSAGE_UNKNOWN(
+            message=facts.message_id,
+            where=Said.IN_TOPIC(topic=facts.topic) if facts.topic else "",
+            late=Said.INDEX_BEHIND() if lag else "",
+        ),
         (*lag, *_beginnings(facts)),
-        "check id and topic; see whether the producer's send succeeded; if an index is behind "
-        "(indexBehindBytes), ask again in a moment",
+        Remedy.MESSAGE_UNKNOWN(),
     )
 
 
@@ -95,7 +96,7 @@ def _beginnings(facts: MessageFacts) -> list[Evidence]:
 
 def _time_text(text: str) -> str:
     at_ms = number(text, -1)
-    return local_time(at_ms) if at_ms >= 0 else "no message"
+    return local_time(at_ms) if at_ms >= 0 else Shown.NO_MESSAGE()
 
 
 def _deleted(facts: MessageFacts) -> Reason | None:
@@ -109,20 +110,21 @@ def _deleted(facts: MessageFacts) -> Reason | None:
     return Reason(
         Cause.MESSAGE_DELETED,
         Severity.ERROR,
-        f"the message is not there any more: broker {facts.places[facts.address].name} has deleted its "
-        "file of the commit log",
+        Said.MESSAGE_DELETED(broker=facts.places[facts.address].name),
         (
-            told.shows("commitLogMinOffset", f"{beginning} (the message was at {facts.offset})"),
+            told.shows(
+                "commitLogMinOffset", Shown.WAS_AT(beginning=beginning, offset=facts.offset)
+            ),
             *_beginnings(facts),
         ),
-        "send it again from its source; keep messages for longer by fileReservedTime and more disk",
+        Remedy.MESSAGE_DELETED(),
     )
 
 
 def _delayed(facts: MessageFacts, told: Told[MessageExt]) -> Reason:
     message = told.value
     due_ms = due(facts, message)
-    when = "at no known time" if due_ms is None else f"at {local_time(due_ms)}"
+    place = {"broker": message.broker_name, "topic": facts.topic}
     overdue = due_ms is not None and due_ms < facts.at_ms - 10_000
     properties = {
         key: message.properties[key]
@@ -132,15 +134,14 @@ def _delayed(facts: MessageFacts, told: Told[MessageExt]) -> Reason:
     return Reason(
         Cause.MESSAGE_DELAYED,
         Severity.WARNING if overdue else Severity.OK,
-        f"the message waits at broker {message.broker_name} and comes to topic {facts.topic} {when}",
+        Said.MESSAGE_DELAYED_UNKNOWN(**place)
+        if due_ms is None
+        else Said.MESSAGE_DELAYED(**place, time=local_time(due_ms)),
         (
-            told.shows("stored", _place(message)),
-            told.shows("delay", ", ".join(f"{k}={v}" for k, v in properties.items())),
+            told.shows(Shown.STORED(), _place(message)),
+            told.shows(Shown.DELAY(), ", ".join(f"{k}={v}" for k, v in properties.items())),
         ),
-        "it is overdue: look at the broker's log and at its runtime info "
-        "(scheduleMessageOffset_…, timerReadBehind)"
-        if overdue
-        else "",
+        Remedy.OVERDUE() if overdue else "",
     )
 
 
@@ -166,8 +167,11 @@ def _half(facts: MessageFacts, told: Told[MessageExt]) -> Reason:
     undecided = None if info is None else info.value.get("transactionsUnresolved")
     checks = message.properties.get(p.TRANSACTION_CHECK_TIMES, "0")
     evidence = [
-        told.shows("stored as half", _place(message)),
-        told.shows("producer group", message.properties.get(p.PRODUCER_GROUP, "not told")),
+        told.shows(Shown.STORED_AS_HALF(), _place(message)),
+        told.shows(
+            Shown.PRODUCER_GROUP(),
+            message.properties.get(p.PRODUCER_GROUP, Shown.NOT_REPORTED()),
+        ),
         told.shows(p.TRANSACTION_CHECK_TIMES, checks),
     ]
     if info is not None and undecided is not None:
@@ -176,20 +180,16 @@ def _half(facts: MessageFacts, told: Told[MessageExt]) -> Reason:
         return Reason(
             Cause.MESSAGE_ROLLED_BACK,
             Severity.WARNING,
-            "the message is half of a transaction that its producer rolled back, or that the broker "
-            "gave up",
+            Said.MESSAGE_ROLLED_BACK(),
             tuple(evidence),
-            "if it was not meant to be: see the producer's log; messages.given_up_halves() lists what "
-            "brokers gave up, and messages.resume_half() has them ask again",
+            Remedy.MESSAGE_ROLLED_BACK(),
         )
     return Reason(
         Cause.MESSAGE_HALF,
         Severity.WARNING,
-        "the message is half of a transaction that has not been committed, so nobody gets it: it is "
-        "undecided, or was rolled back",
+        Said.MESSAGE_HALF(),
         tuple(evidence),
-        "the broker asks a member of the producer group after transactionTimeOut: see that one is "
-        "online and that its check answers",
+        Remedy.MESSAGE_HALF(),
     )
 
 
@@ -198,21 +198,26 @@ def _half(facts: MessageFacts, told: Told[MessageExt]) -> Reason:
 
 def _where(facts: MessageFacts) -> str:
     message = facts.copies[0].value
-    more = f" ({len(facts.copies)} copies)" if len(facts.copies) > 1 else ""
-    return f"{_place(message)}{more}"
+    place = _place(message)
+    count = len(facts.copies)
+    return Shown.COPIES(place=place, count=count) if count > 1 else place
 
 
 def _place(message: MessageExt) -> str:
-    return (
-        f"broker {message.broker_name}, queue {message.queue_id}, offset {message.queue_offset}, at "
-        f"{local_time(message.store_timestamp_ms)}"
+    return Shown.PLACE(
+        broker=message.broker_name,
+        queue=message.queue_id,
+        offset=message.queue_offset,
+        time=local_time(message.store_timestamp_ms),
     )
 
 
 def _stored_evidence(facts: MessageFacts) -> tuple[Evidence, ...]:
     return (
-        *(told.shows("stored", _place(told.value)) for told in facts.copies[:_MOST_EVIDENCE]),
-        (facts.indexed or facts.copies[0]).shows("indexed", "yes" if facts.indexed else "not yet"),
+        *(told.shows(Shown.STORED(), _place(told.value)) for told in facts.copies[:_MOST_EVIDENCE]),
+        (facts.indexed or facts.copies[0]).shows(
+            Shown.INDEXED(), Shown.YES() if facts.indexed else Shown.NOT_YET()
+        ),
     )
 
 
@@ -253,15 +258,13 @@ def _dead(
     reason = Reason(
         Cause.DEAD_LETTERED,
         Severity.ERROR,
-        f"group {group} gave the message up after {plural(times, 'failure')}: it lies among the dead "
-        "letters",
+        Said.DEAD_LETTERED(group=group, count=times),
         (
-            told.shows(f"dead letter in {told.value.topic}", _place(told.value)),
+            told.shows(Shown.DEAD_LETTER(topic=told.value.topic), _place(told.value)),
             told.shows("reconsumeTimes", told.value.reconsume_times),
             *_stored_evidence(facts),
         ),
-        f"repair the listener, then send it again: messages.redrive(ID, {group!r}, "
-        f"ids=[{facts.message_id!r}])",
+        Remedy.DEAD_LETTERED(group=group, message=facts.message_id),
     )
     return reason, Delivery(group, reason.cause, "", times, None)
 
@@ -270,18 +273,19 @@ def _retried(
     facts: MessageFacts, group: str, told: Told[MessageExt], times: int
 ) -> tuple[Reason, Delivery]:
     due_ms = due(facts, told.value)
-    when = "at a later time" if due_ms is None else f"at {local_time(due_ms)}"
+    failed = {"group": group, "count": times or 1}
     reason = Reason(
         Cause.RETRIED,
         Severity.WARNING,
-        f"group {group} got the message, its listener failed {plural(times or 1, 'time')}, and it comes again "
-        f"{when}",
+        Said.RETRIED_LATER(**failed)
+        if due_ms is None
+        else Said.RETRIED(**failed, time=local_time(due_ms)),
         (
             told.shows("reconsumeTimes", told.value.reconsume_times),
-            told.shows("waits", _place(told.value)),
+            told.shows(Shown.WAITS(), _place(told.value)),
             *_stored_evidence(facts),
         ),
-        "the member's log has the listener's error",
+        Remedy.RETRIED(),
     )
     return reason, Delivery(group, reason.cause, "", times, due_ms)
 
@@ -298,17 +302,17 @@ def _consumed_or_not(
     evidence = list(_stored_evidence(facts))
     if data is not None:
         source = next(iter(group.online.values()))
-        evidence.append(source.shows("subscription", data.sub_string))
+        evidence.append(source.shows(Shown.SUBSCRIPTION(), data.sub_string))
     if at is not None:
         evidence.append(
             at[1].shows(
-                f"offsets of group {name} in {queue}",
-                f"consumed up to {at[0].consumer_offset}, handed out up to {at[0].pulled_offset}",
+                Shown.OFFSETS_OF_GROUP(group=name, queue=queue),
+                Shown.CONSUMED_UP_TO(consumed=at[0].consumer_offset, pulled=at[0].pulled_offset),
             )
         )
     if owner:
         evidence.append(
-            group.members[owner].shows(f"has {queue}", f"member {owner}"),
+            group.members[owner].shows(Shown.HAS(queue=queue), Shown.MEMBER(member=owner)),
         )
 
     def outcome(
@@ -324,11 +328,13 @@ def _consumed_or_not(
         return outcome(
             Cause.FILTERED,
             Severity.WARNING,
-            f"group {name} does not select the message: it subscribes to "
-            f"{data.expression_type or 'TAG'} {data.sub_string!r}, and the message has the tag "
-            f"{facts.copies[-1].value.tags!r}",
-            "subscribe to what the message has, or send it with the tag or properties that the group "
-            "selects",
+            Said.FILTERED(
+                group=name,
+                kind=data.expression_type or "TAG",
+                expression=data.sub_string,
+                tag=facts.copies[-1].value.tags,
+            ),
+            Remedy.FILTERED(),
         )
     # A retry reaches the group through its retry topic, whatever its members subscribe to.
     unsubscribed = message.topic == facts.topic and group.subscribes(facts.topic) is False
@@ -336,25 +342,21 @@ def _consumed_or_not(
         return outcome(
             Cause.BROADCASTING,
             Severity.OK,
-            f"group {name} consumes by broadcasting: each member keeps its own offsets, and brokers do "
-            "not know which of them got the message",
+            Said.MESSAGE_BROADCASTING(group=name),
             "",
         )
     if group.broadcasting is None and told.address not in group.progress:
         return outcome(
             Cause.NOT_TOLD,
             Severity.WARNING,
-            f"whether group {name} got the message is not known: broker {message.broker_name} did not "
-            "tell the group's progress",
-            "see what could not be asked, and why",
+            Said.DELIVERY_UNKNOWN(group=name, broker=message.broker_name),
+            Remedy.DELIVERY_UNKNOWN(),
         )
-    by = f" by {owner}" if owner else ""
     if at is not None and (at[0].consumer_offset or 0) > message.queue_offset:
         return outcome(
             Cause.CONSUMED,
             Severity.OK,
-            f"group {name} has consumed the message{f' at retry {times}' if times else ''}: its offset "
-            "is past it",
+            Said.CONSUMED_AT_RETRY(group=name, times=times) if times else Said.CONSUMED(group=name),
             "",
         )
     if unsubscribed:
@@ -362,26 +364,26 @@ def _consumed_or_not(
         return outcome(
             Cause.NOT_SUBSCRIBED,
             Severity.WARNING,
-            f"group {name} does not subscribe to topic {facts.topic}, so its members do not get the message",
-            not_subscribed_remedy(name, facts.topic),
+            Said.MESSAGE_NOT_SUBSCRIBED(group=name, topic=facts.topic),
+            Remedy.NOT_SUBSCRIBED(group=name, topic=facts.topic),
         )
     if at is not None and at[0].pulled_offset > message.queue_offset and group.online:
         return outcome(
             Cause.IN_FLIGHT,
             Severity.WARNING,
-            f"the message was handed to group {name}{by} and is not consumed yet",
-            "see why its listener takes long: cometmq explain group " + name,
+            Said.IN_FLIGHT_AT(group=name, member=owner) if owner else Said.IN_FLIGHT(group=name),
+            Remedy.IN_FLIGHT(group=name),
         )
     why = judge_group(group)
-    causes = shortened([r.cause.value for r in why if r.severity], 3) or "no cause was found"
-    waits = (
+    causes = shortened([r.cause.value for r in why if r.severity], 3) or Said.NO_CAUSE()
+    before = (
         ""
         if at is None
-        else f", {max(0, message.queue_offset - (at[0].consumer_offset or 0))} before it"
+        else Said.SOME_BEFORE(count=max(0, message.queue_offset - (at[0].consumer_offset or 0)))
     )
     return outcome(
         Cause.NOT_PULLED,
         Severity.ERROR,
-        f"group {name} has not got the message yet{waits}; why the group is behind: {causes}",
-        next((r.remedy for r in why if r.remedy), f"see cometmq explain group {name}"),
+        Said.NOT_PULLED(group=name, before=before, causes=causes),
+        next((r.remedy for r in why if r.remedy), Remedy.NOT_PULLED(group=name)),
     )

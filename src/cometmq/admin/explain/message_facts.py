@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cometmq.admin.absent import Absent
 from cometmq.admin.brokers.room import Brokers
 from cometmq.admin.explain.group_facts import GroupFacts, ask_retries, collect, unknown_group
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told
@@ -82,10 +83,7 @@ async def follow(
     if not facts.topic and facts.offset is not None:
         return facts  # there is no more to follow
     if not facts.topic:
-        raise IllegalArgumentError(
-            f"{message_id!r:.80} is no offset id of a message that is stored at a broker of this "
-            "cluster; name its topic, and it is looked for by its unique id"
-        )
+        raise IllegalArgumentError(Absent.OFFSET_ID(message=message_id))
     inquiry.step("looking for the message in the brokers' indexes")
     await _by_unique_id(inquiry, facts, unique_id)
     _refuse_batch(facts)

@@ -95,7 +95,8 @@ class Evidence:
 class Reason:
     """States one cause in a sentence, with its evidence and what to do.
 
-    A reason that is not OK always has a remedy.
+    A reason that is not OK always has a remedy. `said`, `remedy` and the figures of the evidence
+    remember their keys (`cometmq.model.keyed_text`).
     """
 
     cause: Cause

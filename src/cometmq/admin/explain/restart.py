@@ -18,6 +18,7 @@ from cometmq.admin.explain.records import (
     RestartExplanation,
     Unasked,
 )
+from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.admin.groups.room import Groups
 from cometmq.model.finding import Severity
 from cometmq.model.names import is_system_group
@@ -72,7 +73,7 @@ async def explain_restart(
     costs = {facts.place.address: cost(facts) for facts in found}
     reasons = [reason for facts in found for reason in judge(facts, everywhere, inquiry.unasked)]
     return RestartExplanation(
-        question="what would a restart cost?",
+        question=Said.WHAT_COSTS_RESTART(),
         reasons=tuple(reasons) or (nothing_registered(),),
         unasked=inquiry.unasked,
         at_ms=inquiry.now_ms(),
@@ -167,9 +168,11 @@ def judge(
     found = cost(facts)
     evidence = _evidence(facts)
     producers = found.producer_count
+    lost = {"consumers": found.consumer_count, "groups": len(found.groups)}
     affected = (
-        f"{plural(found.consumer_count, 'consumer')} of {plural(len(found.groups), 'group')} and "
-        f"{'its producers' if producers is None else plural(producers, 'producer')} lose it meanwhile"
+        Said.LOSE_IT_WITH_PRODUCERS(**lost)
+        if producers is None
+        else Said.LOSE_IT(**lost, producers=producers)
     )
     reasons = []
     if found.clean_s is None or found.clean_bytes is None:
@@ -177,16 +180,14 @@ def judge(
             Reason(
                 Cause.NOT_TOLD,
                 Severity.WARNING,
-                f"broker {place.name} does not tell what it would read of its log (Java's do not); "
-                f"{affected}",
+                Said.RESTART_UNKNOWN(broker=place.name, affected=affected),
                 evidence,
-                "a start after a clean stop reads the last three files of the log, 3 GiB by default; "
-                "after a crash it reads from the last checkpoint on",
+                Remedy.RESTART_UNKNOWN(),
             )
         )
     else:
         crash = (
-            f"; after a crash it reads {_mib(found.crash_bytes)}, about {_seconds(found.crash_s)}"
+            Said.AFTER_CRASH(log=_mib(found.crash_bytes), time=_seconds(found.crash_s))
             if found.crash_bytes is not None and found.crash_s is not None
             else ""
         )
@@ -194,9 +195,14 @@ def judge(
             Reason(
                 Cause.RESTART_COST,
                 Severity.OK,
-                f"a clean restart of broker {place.name} takes about {_seconds(found.clean_s)}: it reads "
-                f"{_mib(found.clean_bytes)} of log and opens {plural(found.queue_count or 0, 'queue')}"
-                f"{crash}; {affected}",
+                Said.RESTART_COST(
+                    broker=place.name,
+                    time=_seconds(found.clean_s),
+                    log=_mib(found.clean_bytes),
+                    queues=found.queue_count or 0,
+                    crash=crash,
+                    affected=affected,
+                ),
                 evidence,
             )
         )
@@ -205,11 +211,9 @@ def judge(
             Reason(
                 Cause.NO_OTHER_BROKER,
                 Severity.WARNING,
-                f"no other master of its cluster takes messages while broker {place.name} is away: sends "
-                "fail until it is back",
+                Said.NO_OTHER_BROKER(broker=place.name),
                 (),
-                "give senders retries that last longer than the restart, or add a second broker that "
-                "has the topics",
+                Remedy.NO_OTHER_BROKER(),
             )
         )
     return reasons
@@ -221,15 +225,15 @@ def _evidence(facts: RestartFacts) -> tuple[Evidence, ...]:
     shown = [info.shows(key, info.value[key]) for key in _FIGURES if key in info.value]
     if "restartLogBytes" in info.value:
         rate, measured = _rate(info.value)
-        how = (
-            "measured at its last start" if measured else "assumed: its last start read too little"
-        )
-        shown.append(info.shows("log read a second", f"{_mib(rate)} ({how})"))
+        how = Shown.MEASURED if measured else Shown.ASSUMED
+        shown.append(info.shows(Shown.LOG_READ_A_SECOND(), how(rate=_mib(rate))))
     if facts.online:
         told = next(iter(facts.online.values()))
         more = facts.known_groups - facts.asked_groups
-        part = f"; {more} groups were not asked about" if more else ""
-        shown.append(told.shows("groups online", shortened(sorted(facts.online)) + part))
+        groups = shortened(sorted(facts.online))
+        if more:
+            groups = Shown.GROUPS_IN_PART(groups=groups, more=more)
+        shown.append(told.shows(Shown.GROUPS_ONLINE(), groups))
     return tuple(shown)
 
 
@@ -247,8 +251,10 @@ def _figure(info: Mapping[str, str], key: str) -> int | None:
 
 
 def _mib(count: int) -> str:
-    return f"{count / _MIB:,.0f} MiB" if count >= _MIB else f"{count} bytes"
+    if count >= _MIB:
+        return Said.MEBIBYTES(count=count / _MIB)
+    return Said.BYTES(count=count)
 
 
 def _seconds(span_s: float) -> str:
-    return "a second" if span_s < 1 else f"{span_s:.0f} s"
+    return Said.A_SECOND() if span_s < 1 else Said.SECONDS(count=span_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cometmq.admin.absent import Absent
 from cometmq.admin.explain.disk import explain_disk
 from cometmq.admin.explain.group_causes import judge
 from cometmq.admin.explain.group_facts import collect, unknown_group
@@ -18,6 +19,7 @@ from cometmq.admin.explain.records import (
     WriteExplanation,
 )
 from cometmq.admin.explain.restart import explain_restart
+from cometmq.admin.explain.texts import Said
 from cometmq.admin.explain.write import explain_write
 from cometmq.admin.room import Room
 from cometmq.admin.servers import Servers
@@ -60,7 +62,9 @@ class Explanations(Room):
         if facts.is_unknown:
             raise unknown_group(facts, inquiry.unasked)
         return GroupExplanation(
-            question=f"why is group {group} behind{f' in topic {topic}' if topic else ''}?",
+            question=Said.WHY_GROUP_BEHIND_IN_TOPIC(group=group, topic=topic)
+            if topic
+            else Said.WHY_GROUP_BEHIND(group=group),
             reasons=tuple(judge(facts)),
             unasked=inquiry.unasked,
             at_ms=facts.at_ms,
@@ -87,14 +91,12 @@ class Explanations(Room):
         if group is not None:
             check_group(group)
         if not message_id or message_id.split() != [message_id]:
-            raise IllegalArgumentError(
-                f"{message_id!r:.80} is no message id: it is empty or has white space"
-            )
+            raise IllegalArgumentError(Absent.MESSAGE_ID(message=message_id))
         inquiry = self._inquiry(deadline_s, on_step)
         facts = await follow(inquiry, message_id, topic, group)
         reasons, deliveries = judge_message(facts)
         return MessageExplanation(
-            question=f"why was message {message_id} not delivered?",
+            question=Said.WHY_NOT_DELIVERED(message=message_id),
             reasons=tuple(reasons),
             unasked=inquiry.unasked,
             at_ms=facts.at_ms,

@@ -11,6 +11,7 @@ from cometmq.admin.brokers.room import Brokers
 from cometmq.admin.explain.disk import away
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, number, plural, shortened
 from cometmq.admin.explain.records import Cause, Evidence, Reason, Unasked, WriteExplanation
+from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.admin.servers import Servers
 from cometmq.model.finding import Severity
 from cometmq.model.names import AUTO_CREATE_TOPIC, CLOSED_TOPICS
@@ -82,7 +83,7 @@ async def explain_write(
     facts = WriteFacts(topic, size, tuple(brokers), route)
     by_broker = judge_each(facts, inquiry.unasked)
     return WriteExplanation(
-        question=f"why are messages of topic {topic} refused?",
+        question=Said.WHY_WRITE_REFUSED(topic=topic),
         reasons=tuple(_in_order(by_broker)),
         unasked=inquiry.unasked,
         at_ms=inquiry.now_ms(),
@@ -186,9 +187,8 @@ def _in_order(by_broker: Mapping[str, list[Reason]]) -> list[Reason]:
             Reason(
                 Cause.NOT_IN_ROUTE,
                 Severity.ERROR,
-                "no master is registered at the name servers, so nothing takes messages",
-                remedy="start a broker with the name servers in namesrvAddr; a slave takes messages "
-                "when it is made the master (docs/replication.md)",
+                Said.NOTHING_TAKES_MESSAGES(),
+                remedy=Remedy.NOTHING_TAKES_MESSAGES(),
             )
         ]
     return sorted(reasons, key=lambda reason: -reason.severity)
@@ -197,7 +197,9 @@ def _in_order(by_broker: Mapping[str, list[Reason]]) -> list[Reason]:
 def _accepted(facts: WriteFacts, broker: BrokerFacts) -> Reason:
     evidence = []
     if broker.topic is not None and broker.topic.value is not None:
-        evidence.append(broker.topic.shows(f"perm of {facts.topic}", broker.topic.value.perm))
+        evidence.append(
+            broker.topic.shows(Shown.OF(figure="perm", of=facts.topic), broker.topic.value.perm)
+        )
     if broker.info is not None and "commitLogDiskRatio" in broker.info.value:
         ratio = broker.info.value["commitLogDiskRatio"]
         evidence.append(broker.info.shows("commitLogDiskRatio", ratio))
@@ -208,7 +210,7 @@ def _accepted(facts: WriteFacts, broker: BrokerFacts) -> Reason:
     return Reason(
         Cause.ACCEPTED,
         Severity.OK,
-        f"broker {broker.place.name} takes messages of topic {facts.topic}: nothing speaks against it",
+        Said.ACCEPTED(broker=broker.place.name, topic=facts.topic),
         tuple(evidence),
     )
 
@@ -230,8 +232,8 @@ def _of_topic(facts: WriteFacts, broker: BrokerFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.TOPIC_RESERVED,
             Severity.ERROR,
-            f"topic {topic} belongs to the brokers: no client may send to it",
-            remedy="send to a topic of your own",
+            Said.TOPIC_RESERVED(topic=topic),
+            remedy=Remedy.TOPIC_RESERVED(),
         )
         return
     if broker.topic is None:
@@ -244,18 +246,21 @@ def _of_topic(facts: WriteFacts, broker: BrokerFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.TOPIC_UNWRITABLE,
             Severity.ERROR,
-            f"topic {topic} may not be written at broker {name} (perm={config.perm}), so producers do "
-            "not choose it",
-            (broker.topic.shows(f"perm of {topic}", config.perm),),
-            f"give it the permission to write: topics.update({topic!r}, permission=6)",
+            Said.TOPIC_UNWRITABLE(topic=topic, broker=name, perm=config.perm),
+            (broker.topic.shows(Shown.OF(figure="perm", of=topic), config.perm),),
+            Remedy.TOPIC_UNWRITABLE(topic=topic),
         )
     elif config.write_queue_nums < 1:
         yield Reason(
             Cause.NO_WRITE_QUEUES,
             Severity.ERROR,
-            f"topic {topic} has no queues to write to at broker {name}",
-            (broker.topic.shows(f"writeQueueNums of {topic}", config.write_queue_nums),),
-            f"give it some: topics.update({topic!r}, write_queues=4)",
+            Said.NO_WRITE_QUEUES(topic=topic, broker=name),
+            (
+                broker.topic.shows(
+                    Shown.OF(figure="writeQueueNums", of=topic), config.write_queue_nums
+                ),
+            ),
+            Remedy.NO_WRITE_QUEUES(topic=topic),
         )
 
 
@@ -263,27 +268,27 @@ def _unknown(facts: WriteFacts, broker: BrokerFacts) -> Reason:
     """Judge a topic that the broker does not have."""
     topic, name = facts.topic, broker.place.name
     assert broker.topic is not None, "checked by the caller"
-    evidence = [broker.topic.shows(f"topic {topic}", "not there")]
+    evidence = [broker.topic.shows(Shown.TOPIC(topic=topic), Shown.NOT_THERE())]
     may = broker.setting("autoCreateTopicEnable", "true") == "true"
     model = broker.model.value if broker.model is not None else None
     if broker.settings is not None:
         evidence.append(broker.settings.shows("autoCreateTopicEnable", str(may).lower()))
     if broker.model is not None:
-        told = "not there" if model is None else f"perm={model.perm}"
-        evidence.append(broker.model.shows(f"topic {AUTO_CREATE_TOPIC}", told))
+        told = Shown.NOT_THERE() if model is None else f"perm={model.perm}"
+        evidence.append(broker.model.shows(Shown.TOPIC(topic=AUTO_CREATE_TOPIC), told))
     if may and (broker.model is None or (model is not None and model.perm & PERM_INHERIT)):
         return Reason(
             Cause.TOPIC_CREATED_BY_FIRST_SEND,
             Severity.OK,
-            f"broker {name} does not have topic {topic}, but makes it when a producer first sends",
+            Said.TOPIC_CREATED_BY_FIRST_SEND(broker=name, topic=topic),
             tuple(evidence),
         )
     return Reason(
         Cause.TOPIC_UNKNOWN,
         Severity.ERROR,
-        f"broker {name} does not have topic {topic}, and does not make topics by itself",
+        Said.TOPIC_UNKNOWN(broker=name, topic=topic),
         tuple(evidence),
-        f"make it: topics.create({topic!r}); or check the topic's name (topics.names() has all)",
+        Remedy.TOPIC_UNKNOWN(topic=topic),
     )
 
 
@@ -302,35 +307,33 @@ def _of_store(broker: BrokerFacts) -> Iterator[Reason]:
         ratio, limit = 0.0, 100.0
     limit = limit / 100 if limit > 1 else limit
     disk = info.shows(
-        "commitLogDiskRatio, consumeQueueDiskRatio", f"{ratio:.2f} (limit {limit:.2f})"
+        "commitLogDiskRatio, consumeQueueDiskRatio",
+        Shown.RATIO_AND_LIMIT(ratio=ratio, limit=limit),
     )
     evidence = (*([info.shows("refusing", refusing)] if refusing else ()), disk, *_counts(broker))
     if "PCBUSY" in refusing:
         yield Reason(
             Cause.PAGE_CACHE_BUSY,
             Severity.ERROR,
-            f"the disk of broker {name} is behind, so it refuses messages for a moment: {refusing}",
+            Said.PAGE_CACHE_BUSY(broker=name, refusal=refusing),
             evidence,
-            "send again, as producers do by themselves; if it lasts, the disk is too slow for the "
-            "load: spread it over more brokers, or raise osPageCacheBusyTimeOutMills",
+            Remedy.PAGE_CACHE_BUSY(),
         )
     elif "full" in refusing or (not refusing and "refusing" not in info.value and ratio > limit):
         yield Reason(
             Cause.DISK_FULL,
             Severity.ERROR,
-            f"the disk of broker {name} is full, so it takes no messages: "
-            f"{refusing or f'{ratio:.0%} used, the limit is {limit:.0%}'}",
+            Said.STORE_FULL(broker=name, refusal=refusing or Said.USED(ratio=ratio, limit=limit)),
             evidence,
-            "free or add space, or lower fileReservedTime and call brokers.delete_expired_files(); "
-            "`cometmq explain disk` says which file goes next",
+            Remedy.STORE_FULL(),
         )
     elif refusing:
         yield Reason(
             Cause.STORE_REFUSES,
             Severity.ERROR,
-            f"the store of broker {name} takes no messages: {refusing}",
+            Said.STORE_REFUSES(broker=name, refusal=refusing),
             evidence,
-            "do as the text says, and look at the broker's log",
+            Remedy.STORE_REFUSES(),
         )
 
 
@@ -342,11 +345,9 @@ def _of_size(facts: WriteFacts, broker: BrokerFacts) -> Iterator[Reason]:
     yield Reason(
         Cause.MESSAGE_TOO_LARGE,
         Severity.ERROR,
-        f"a body of {facts.size} bytes is too large for broker {broker.place.name}, whose limit is "
-        f"{text}",
+        Said.MESSAGE_TOO_LARGE(size=facts.size, broker=broker.place.name, limit=text),
         evidence,
-        "compress or split it, or raise maxMessageSize at every broker and max_message_size_bytes of "
-        "the producer",
+        Remedy.MESSAGE_TOO_LARGE(),
     )
 
 
@@ -357,10 +358,9 @@ def _of_permission(broker: BrokerFacts) -> Iterator[Reason]:
     yield Reason(
         Cause.BROKER_UNWRITABLE,
         Severity.ERROR,
-        f"broker {broker.place.name} may not be written (brokerPermission={text}): producers do not "
-        "choose it",
+        Said.BROKER_UNWRITABLE(broker=broker.place.name, permission=text),
         (broker.settings.shows("brokerPermission", text),),
-        "set brokerPermission=6 by brokers.update_config()",
+        Remedy.SET_BROKER_PERMISSION(),
     )
 
 
@@ -376,26 +376,24 @@ def _of_route(facts: WriteFacts, broker: BrokerFacts) -> Iterator[Reason]:
         yield Reason(
             Cause.NOT_IN_ROUTE,
             Severity.ERROR,
-            f"broker {name} has topic {facts.topic}, but the route at the name server has no queues of "
-            "it, so producers do not find them",
-            (facts.route.shows(f"brokers in the route of {facts.topic}", _route_names(facts)),),
-            "wait for the broker's next registration (30 s); if that does not help, see that the "
-            "broker has all name servers in namesrvAddr",
+            Said.NOT_IN_ROUTE(broker=name, topic=facts.topic),
+            (facts.route.shows(Shown.BROKERS_IN_ROUTE(topic=facts.topic), _route_names(facts)),),
+            Remedy.NOT_IN_ROUTE(),
         )
     elif data is not None and writable and not data.perm & PERM_WRITE:
         yield Reason(
             Cause.WRITE_PERMISSION_WIPED,
             Severity.ERROR,
-            f"the name server lets no producer choose broker {name}: its write permission was wiped",
+            Said.WRITE_PERMISSION_WIPED(broker=name),
             (
-                facts.route.shows(f"perm of {name} in the route", data.perm),
-                broker.topic.shows(f"perm of {facts.topic} at the broker", config.perm),
+                facts.route.shows(Shown.PERM_IN_ROUTE(broker=name), data.perm),
+                broker.topic.shows(Shown.PERM_AT_BROKER(topic=facts.topic), config.perm),
             ),
-            f"give it back: brokers.add_write_permission({name!r})",
+            Remedy.WRITE_PERMISSION_WIPED(broker=name),
         )
 
 
 def _route_names(facts: WriteFacts) -> str:
     route = facts.route.value if facts.route is not None else None
     names = [] if route is None else sorted({data.broker_name for data in route.queue_datas})
-    return shortened(names) or "none"
+    return shortened(names) or Shown.NONE()

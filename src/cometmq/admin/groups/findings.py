@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from cometmq.admin.groups.records import RunningInfo
 from cometmq.errors import CometMQError
+from cometmq.model.keyed_text import TextKey
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import EXPRESSION_TAG, SubscriptionData
 from cometmq.protocol.codes import ResponseCode
@@ -18,6 +19,23 @@ from cometmq.protocol.codes import ResponseCode
 PUSH: Final = "CONSUME_PASSIVELY"
 # As in Java: a listener may take so long for the messages of one queue.
 _BLOCKED_MS: Final = 60_000
+
+
+class Wrong(TextKey):
+    """Lists what is wrong with a group or with one of its members."""
+
+    DIFFERENT_SUBSCRIPTIONS = (
+        "its members subscribe to different things: messages that one of them has not subscribed to "
+        "are lost to the group; give all members the same subscriptions"
+    )
+    MESSAGES_FAILED = "topic {topic}: {count} messages failed in the last hour"
+    QUEUE = "topic {topic}, queue {queue} of {broker}"
+    CANNOT_LOCK = "{queue}: cannot lock it, for {ms} ms; another member may hold the lock"
+    CANNOT_UNLOCK = "{queue}: tried {count} times to unlock it, and still failed"
+    BLOCKED = (
+        "{queue}: consumed nothing for {ms} ms and has {count} messages; the listener may be blocked "
+        "(the stacks of its threads show where)"
+    )
 
 
 class Finding(NamedTuple):
@@ -48,21 +66,14 @@ def judge(group: str, told: Mapping[str, RunningInfo], now_ms: int) -> list[Find
     """Return what is wrong with a group by what its members told."""
     findings = []
     if not same_subscriptions(told.values()):
-        findings.append(
-            Finding(
-                group,
-                None,
-                "its members subscribe to different things: messages that one of them has not "
-                "subscribed to are lost to the group; give all members the same subscriptions",
-            )
-        )
+        findings.append(Finding(group, None, Wrong.DIFFERENT_SUBSCRIPTIONS()))
     for client_id, info in told.items():
         findings += [Finding(group, client_id, text) for text in _of_queues(info, now_ms)]
         findings += [
             Finding(
                 group,
                 client_id,
-                f"topic {topic}: {status.consume_failed_msgs} messages failed in the last hour",
+                Wrong.MESSAGES_FAILED(topic=topic, count=status.consume_failed_msgs),
             )
             for topic, status in info.topics.items()
             if status.consume_failed_msgs > 0
@@ -126,20 +137,17 @@ def _of_queues(info: RunningInfo, now_ms: int) -> Iterator[str]:
         return
     ordered = info.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true"
     for queue, at in sorted(info.queues.items(), key=lambda item: item[0]):
-        place = f"topic {queue.topic}, queue {queue.queue_id} of {queue.broker_name}"
+        place = Wrong.QUEUE(topic=queue.topic, queue=queue.queue_id, broker=queue.broker_name)
         if ordered and not at.locked:
             since = now_ms - at.last_lock_timestamp
-            yield f"{place}: cannot lock it, for {since} ms; another member may hold the lock"
+            yield Wrong.CANNOT_LOCK(queue=place, ms=since)
         elif ordered and at.droped and at.try_unlock_times > 0:
-            yield f"{place}: tried {at.try_unlock_times} times to unlock it, and still failed"
+            yield Wrong.CANNOT_UNLOCK(queue=place, count=at.try_unlock_times)
         elif not ordered and at.cached_msg_count > 0:
             # A client of ours that has consumed nothing of a queue yet tells 0.
             since = now_ms - (at.last_consume_timestamp or _started_ms(info) or now_ms)
             if since > _BLOCKED_MS:
-                yield (
-                    f"{place}: consumed nothing for {since} ms and has {at.cached_msg_count} messages; "
-                    "the listener may be blocked (the stacks of its threads show where)"
-                )
+                yield Wrong.BLOCKED(queue=place, ms=since, count=at.cached_msg_count)
 
 
 def _started_ms(info: RunningInfo) -> int:

@@ -13,6 +13,7 @@ from typing import Final, Unpack
 
 import msgspec
 
+from cometmq.admin.absent import Absent
 from cometmq.admin.groups.reading import GroupReading
 from cometmq.admin.groups.records import (
     GroupConnections,
@@ -314,10 +315,9 @@ class Groups(GroupReading):
         )
         members = joined(group, online.values())
         if members is None:
-            at = ", ".join(sorted(online)) or "a broker: the name servers know none"
+            at = ", ".join(sorted(online)) or Absent.ANY_BROKER()
             raise RemoteError(
-                f"group {group} is not online: no member of it is connected to {at}; start one, or "
-                "check the group's name (groups.names() has all)",
+                Absent.OFFLINE(group=group, brokers=at),
                 code=ResponseCode.CONSUMER_NOT_ONLINE,
             )
         return members
@@ -543,7 +543,6 @@ def _queue(key: str) -> MessageQueue:
 
 def _unknown(group: str) -> RemoteError:
     return RemoteError(
-        f"no broker that was asked has the group {group!r}; check its name (groups.names() has all), "
-        "or make it with groups.create()",
+        Absent.GROUP(group=group),
         code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.admin.messages.reading import address_of
 from cometmq.errors import CometMQError, IllegalArgumentError, ServersFailedError
 from cometmq.model import properties as p
+from cometmq.model.keyed_text import TextKey, text_of
 from cometmq.model.message import MessageExt
 from cometmq.model.names import retry_topic
 from cometmq.protocol.codes import ResponseCode
@@ -27,9 +28,20 @@ _PAUSE_S: Final = 0.25
 _AT_ONCE: Final = 16
 
 
+class Unsent(TextKey):
+    """Lists why a dead letter was not sent again, or why nobody knows whether it was."""
+
+    NO_TOPIC = "the letter does not name its topic ({property})"
+    REFUSED = "the broker did not send it: topic {topic} does not take it, or the letter is gone"
+    MAYBE = (
+        "of {letters} letters that no index has yet the brokers have sent {sent}; look whether topic "
+        "{topic} has this one"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class LetterOutcome:
-    """Tells what became of a dead letter that was to be sent again.
+    """Says what became of a dead letter that was to be sent again.
 
     It went to `topic`, and lies in queue `queue_id` of `broker_name` at `queue_offset`; these three
     are None while no index has it. `fault` says why it was not sent, or why nobody knows whether it
@@ -96,12 +108,12 @@ async def _of_refused(
         if error is None:
             continue
         topic = letter.properties.get(p.RETRY_TOPIC, "")
-        outcome = LetterOutcome(letter, topic, fault=str(error))
+        outcome = LetterOutcome(letter, topic, fault=text_of(error))
         if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and not only_group:
             try:
                 at = await messages.resend_letter(letter)
             except CometMQError as refusal:
-                outcome = LetterOutcome(letter, topic, fault=str(refusal))
+                outcome = LetterOutcome(letter, topic, fault=text_of(refusal))
             else:
                 queue = at.queue
                 outcome = LetterOutcome(
@@ -175,12 +187,9 @@ def _fault(topic: str, hidden_count: int, left_count: int) -> str:
     Of `left_count` such letters that name their topics the brokers have sent `hidden_count`.
     """
     if not topic:
-        return f"the letter does not name its topic ({p.RETRY_TOPIC})"
+        return Unsent.NO_TOPIC(property=p.RETRY_TOPIC)
     if hidden_count <= 0:
-        return f"the broker did not send it: topic {topic} does not take it, or the letter is gone"
+        return Unsent.REFUSED(topic=topic)
     if hidden_count < left_count:
-        return (
-            f"of {left_count} letters that no index has yet the brokers have sent {hidden_count}; "
-            f"look whether topic {topic} has this one"
-        )
+        return Unsent.MAYBE(letters=left_count, sent=hidden_count, topic=topic)
     return ""

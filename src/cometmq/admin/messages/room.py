@@ -37,6 +37,7 @@ from cometmq.errors import (
 )
 from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
+from cometmq.model.keyed_text import TextKey, text_of
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TRACE_TOPIC, check_group
 from cometmq.model.results import SendResult
@@ -56,6 +57,12 @@ log = get_logger(__name__)
 _MAX_MESSAGES: Final = 64
 _TRACKS_AT_ONCE: Final = 8
 _CONSUME_TIMEOUT_S: Final = 15.0
+
+
+class NotYet(TextKey):
+    """Lists why a message may never be consumed that has not been consumed yet."""
+
+    NOT_SUBSCRIBED = "group {group} does not subscribe to topic {topic}"
 
 
 class TrackKind(Enum):
@@ -404,7 +411,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             kind = TrackKind.UNKNOWN
             if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
                 kind = TrackKind.NOT_ONLINE
-            return MessageTrack(group, kind, str(error))
+            return MessageTrack(group, kind, text_of(error))
         beyond = any(
             (at.consumer_offset or 0) > message.queue_offset
             for at in progress.queues
@@ -412,7 +419,11 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
         )
         if not beyond:
             # Java has no kind for it; the reason says that "not yet" may mean never.
-            why = "" if is_subscribed is not False else _not_subscribed(group, message.topic)
+            why = (
+                NotYet.NOT_SUBSCRIBED(group=group, topic=message.topic)
+                if is_subscribed is False
+                else ""
+            )
             return MessageTrack(group, TrackKind.NOT_CONSUMED_YET, why)
         for data in members.subscriptions:
             wanted = data.tags_set
@@ -450,10 +461,6 @@ def joined_events(found: Mapping[str, list[TraceEvent]]) -> list[TraceEvent]:
     """Join the events that traces at several brokers show, oldest first."""
     events = (event for each in found.values() for event in each)
     return sorted(events, key=lambda event: event.timestamp_ms)
-
-
-def _not_subscribed(group: str, topic: str) -> str:
-    return f"group {group} does not subscribe to topic {topic}"
 
 
 def _sound_traces(message: MessageExt) -> Iterator[TraceContext]:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from cometmq.console.limits import LimitMetError
 from cometmq.console.pages.exports import Export, ended_by_session, last_line
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Routes, account_of, console_of
 from cometmq.console.users.audit import SHOWN, Entry, ended
 from cometmq.console.views.paging import page_of
@@ -103,7 +104,7 @@ async def export(request: Request) -> Response:
     console = console_of(request)
     places, account = console.audit_exports, account_of(request)
     takes = _Filter.of(request).takes(console.clock.now_ms())
-    under_way = f"{places.count} exports are under way"
+    under_way = Refused.EXPORTS(count=places.count)
     places.check(account, under_way, "MAX_AUDIT_EXPORTS", MAX_AUDIT_EXPORTS)
     found = console.audit.lines(takes)
     places.take(account)
@@ -126,10 +127,10 @@ async def export(request: Request) -> Response:
                         request,
                         LimitMetError(
                             429,
-                            "the export took too long",
+                            Refused.EXPORT_LATE(),
                             "MAX_AUDIT_EXPORT_S",
                             int(MAX_AUDIT_EXPORT_S),
-                            "take the others by a time range (From, To)",
+                            Refused.TAKE_OTHERS_BY_TIME(),
                         ),
                     )
                     return

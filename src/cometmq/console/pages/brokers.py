@@ -12,6 +12,7 @@ from cometmq.admin.brokers.room import file_deletions, next_deletion
 from cometmq.admin.brokers.settings import Setting, settings_of
 from cometmq.admin.servers import BrokerAddress
 from cometmq.console.pages.name_servers import settings_of_name_servers
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.views.fields import check_unchanged
@@ -172,9 +173,7 @@ async def change_setting(request: Request, form: Form) -> Action:
         raise told.error
     setting = next((each for each in told.value if each.key == key), None)
     if setting is None or not setting.is_changeable:
-        raise IllegalArgumentError(
-            f"{key!r:.80} is no setting that takes effect while {address} runs"
-        )
+        raise IllegalArgumentError(Refused.NO_SETTING(key=key, address=address))
     check_unchanged(key, setting.value, form["was"])
     name = (await _place(console, address)).broker_name
 
@@ -255,26 +254,22 @@ async def clean(request: Request, form: Form) -> Action:
     calls = {
         "files": _Cleaning(
             what="delete expired files of broker",
-            effect=_(
-                "Files that have expired are deleted now, at any hour, and their messages, for good."
-            ),
+            effect=_("Expired files and their messages are deleted now, for good."),
             call=brokers.delete_expired_files,
         ),
         "queues": _Cleaning(
             what="clean expired queues of broker",
-            effect=_("Files of queues are deleted whose messages have left the commit log."),
+            effect=_("Files of queues are deleted once their messages have left the commit log."),
             call=brokers.clean_expired_queues,
         ),
         "topics": _Cleaning(
             what="clean unused topics of broker",
-            effect=_(
-                "The queues of topics are deleted that the broker does not have any more, for good."
-            ),
+            effect=_("Queues of topics that the broker no longer has are deleted for good."),
             call=brokers.clean_unused_topics,
         ),
     }
     if kind not in calls:
-        raise IllegalArgumentError(f"{kind!r:.80} is none of {', '.join(calls)}")
+        raise IllegalArgumentError(Refused.NO_CLEANING(kind=kind, kinds=tuple(calls)))
     cleaning = calls[kind]
     name = (await _place(console, address)).broker_name
 
@@ -311,7 +306,7 @@ async def _place(console: Console, address: str) -> BrokerAddress:
         return found.at
     place = next((at for at in await brokers_of(console) if at.address == address), None)
     if place is None:
-        raise RouteNotFoundError(f"no broker is registered with the address {address!r:.80}")
+        raise RouteNotFoundError(Refused.NO_BROKER_AT(address=address))
     return place
 
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from cometmq.admin.messages.waiting import DelayedMessage, DelayLevel, TimedMessages
 from cometmq.admin.servers import BrokerAddress
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.views.paging import Slice, page_of, whole
@@ -57,7 +58,7 @@ async def delayed(request: Request) -> Response:
         masters = [at for at in masters if at.broker_name == wanted]
         lost = {name: error for name, error in lost.items() if name == wanted}
         if not masters and not lost:
-            raise HTTPException(404, f"no name server knows a master of broker {wanted[:100]!r}")
+            raise HTTPException(404, Refused.UNKNOWN_MASTER(name=wanted))
     levels, timers = await asyncio.gather(
         ask_each([at.broker_name for at in masters], lambda name: _levels(console, name)),
         _timers(request, masters),
@@ -172,7 +173,7 @@ def _spans(messages: Sequence[DelayedMessage], now_ms: int) -> list[tuple[str, i
 async def _of_level(request: Request) -> Response:
     console, name = console_of(request), request.query_params.get("broker", "")
     if name not in {at.broker_name for at in await brokers_of(console)}:
-        raise HTTPException(404, f"no name server knows a broker {name[:100]!r}")
+        raise HTTPException(404, Refused.UNKNOWN_BROKER(name=name))
     number = whole(request, "level", 0)
     levels = await in_time(_levels(console, name))
     level = next((each for each in levels.value or () if each.level == number), None)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from cometmq.admin.groups.records import GroupFields
 from cometmq.admin.servers import failure
 from cometmq.console.pages.groups import FORM_FIELDS, shown
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.views import group_views as views
@@ -21,6 +22,7 @@ from cometmq.console.watching.asking import ask_each, each_cluster
 from cometmq.console.watching.recent import known
 from cometmq.errors import RouteNotFoundError
 from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.keyed_text import text_of
 from cometmq.model.names import dlq_topic, group_fault, is_system_group, retry_topic
 
 routes: Final = Routes()
@@ -43,7 +45,7 @@ async def create(request: Request, form: Form) -> Action:
             *configs.value.clusters,
         )
     ):
-        raise HTTPException(409, f"there is a group {name} already; change its configuration")
+        raise HTTPException(409, Refused.GROUP_EXISTS(group=name))
 
     async def perform() -> Outcome:
         done = await console.admin.groups.create(name, cluster=cluster, **fields)
@@ -144,9 +146,7 @@ async def complete(request: Request, form: Form) -> Action:
     configs = await need_group(console, name)
     model = configs.by_broker.get(like)
     if model is None:
-        raise HTTPException(
-            409, f"broker {like[:80]!r} does not have the group any more; choose another one"
-        )
+        raise HTTPException(409, Refused.NO_GROUP_AT(broker=like))
     if not configs.without:
         raise HTTPException(409, "no broker that answers lacks this group any more")
     given = {field: getattr(model, field) for field in GroupFields.__annotations__}
@@ -209,20 +209,20 @@ async def delete(request: Request, form: Form) -> Action:
     _ = words(request)
     preview = [
         _(
-            "The group goes away on every broker, with its retry topic (%(retries)s messages) and its "
-            "%(dead)s dead letters, for good.",
+            "The group is deleted from every broker for good, with its retry topic (%(retries)s messages) "
+            "and its %(dead)s dead letters.",
             retries=number(retries),
             dead=number(dead),
         ),
-        _("Its offsets go, too: a group of this name begins anew.")
+        _("Its offsets are deleted, too: a new group of this name begins without them.")
         if clean
         else _("Its offsets stay: a group of this name goes on where this one ends."),
     ]
     if members := _online(state):
         preview.append(
             _(
-                "%(count)s members are online. Stop them first: where brokers make groups by "
-                "themselves, they bring the group back.",
+                "%(count)s members are online. Stop them first: where brokers create groups "
+                "automatically, members bring the group back.",
                 count=number(members),
             )
         )
@@ -263,13 +263,13 @@ def _fields(form: Form, usual: SubscriptionGroupConfig) -> GroupFields:
         try:
             given[field] = int(text)
         except ValueError as error:
-            raise HTTPException(400, f"{field} is {text[:40]!r}; give a whole number") from error
+            raise HTTPException(400, Refused.NO_NUMBER(field=field, text=text[:40])) from error
     try:
         # Checks the ranges of numbers, which setting the fields does not.
         wanted = msgspec.structs.replace(usual, **given)
         msgspec.convert(msgspec.to_builtins(wanted), SubscriptionGroupConfig)
     except msgspec.ValidationError as error:
-        raise HTTPException(400, f"the settings do not fit: {error}") from error
+        raise HTTPException(400, Refused.SETTINGS_UNFIT(error=error)) from error
     return cast("GroupFields", given)
 
 
@@ -300,7 +300,11 @@ async def _read(console: Console, name: str) -> tuple[views.GroupConfigs, str]:
     configs = await views.configs_of(console, name, age_s=0)
     if configs.value is None or not configs.value.by_broker:
         raise HTTPException(
-            404, f"no broker that answers has the group {name}; {configs.error or 'check its name'}"
+            404,
+            Refused.NO_GROUP(
+                group=name,
+                why=Refused.CHECK_NAME() if configs.error is None else text_of(configs.error),
+            ),
         )
     return configs.value, str(configs.error or "")
 
@@ -347,7 +351,7 @@ async def _unknown(request: Request, name: str, state: views.GroupState) -> list
     if state.members.error is not None:
         said.append(
             _(
-                "Further members may be online: not all brokers tell. %(why)s",
+                "More members may be online: not all brokers have answered. %(why)s",
                 why=state.members.error,
             )
         )

@@ -12,12 +12,14 @@ from starlette.requests import Request
 
 from cometmq.admin.groups.offsets import END, QueueOffsets
 from cometmq.console.pages.group_actions import checked_group, need_group
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.views import group_views as views
 from cometmq.console.views.rendering import Say, moment, number, url, words
 from cometmq.console.views.times import time_ms
 from cometmq.errors import IllegalArgumentError
+from cometmq.model.keyed_text import text_of
 from cometmq.model.names import topic_fault
 from cometmq.model.queue import MessageQueue
 
@@ -59,7 +61,7 @@ async def reset(request: Request, form: Form) -> Action:
     try:
         at_ms = time_ms(form.get("time", ""), now_ms)
     except IllegalArgumentError as error:
-        raise HTTPException(400, str(error)) from error
+        raise HTTPException(400, text_of(error)) from error
     _ = words(request)
     if at_ms == 0:
         first = _(
@@ -118,7 +120,7 @@ async def _by_time(
 
     effects = _effects(_, moves)
     if at_ms == END or at_ms > console.clock.now_ms():
-        effects.append(_("What is sent until you confirm is skipped, too."))
+        effects.append(_("Messages that are sent until you confirm are skipped, too."))
     return Action(
         what=what,
         target=group,
@@ -140,16 +142,16 @@ async def reset_queue(request: Request, form: Form) -> Action:
     if not broker or not _is_whole(queue_id):
         raise HTTPException(400, "name the queue as broker:number")
     if not _is_whole(text := form.get("offset", "").strip()):
-        raise HTTPException(400, f"the offset is {text[:40]!r}; give a whole number")
+        raise HTTPException(400, Refused.NO_OFFSET(text=text))
     queue, offset = MessageQueue(topic, broker, int(queue_id)), int(text)
     await need_group(console, group)
     queues = await console.admin.offsets.of_topic(topic, group)
     at = next((at for at in queues if at.queue == queue), None)
     if at is None:
-        raise HTTPException(404, f"topic {topic} has no queue {queue_id} at broker {broker}")
+        raise HTTPException(404, Refused.NO_QUEUE_AT(topic=topic, queue=queue_id, broker=broker))
     if not at.min_offset <= offset <= at.max_offset:
         raise HTTPException(
-            400, f"the queue has the offsets {at.min_offset} to {at.max_offset}; {offset} is none"
+            400, Refused.OFFSET_OUTSIDE(low=at.min_offset, high=at.max_offset, offset=offset)
         )
     moves = [Move(at, offset)]
 
@@ -185,7 +187,7 @@ async def clone(request: Request, form: Form) -> Action:
     targets = {at.queue: at.committed_offset for at in theirs}
     moves = [Move(at, to) for at in ours if (to := targets.get(at.queue)) is not None]
     if not moves:
-        raise HTTPException(400, f"group {source} has no offset in topic {topic} to copy")
+        raise HTTPException(400, Refused.NOTHING_TO_COPY(group=source, topic=topic))
 
     async def perform() -> Outcome:
         return _moved(_, topic, await console.admin.offsets.clone(source, group, topic))
@@ -200,7 +202,9 @@ async def clone(request: Request, form: Form) -> Action:
     state = await views.connections_of(console, group)
     if state.value is not None:
         preview.append(
-            _("Members are online, and commit their own offsets over the copies: stop them first.")
+            _(
+                "Members are online and would replace the copied offsets by their own: stop them first."
+            )
         )
     return Action(
         what="copy offsets to group",
@@ -225,7 +229,7 @@ async def readable(request: Request, form: Form) -> Action:
             for address, each in now.items()
         ]
         return Outcome(
-            "topic %(topic)s is given to it again" if may else "topic %(topic)s is not given to it",
+            "it gets topic %(topic)s again" if may else "it no longer gets topic %(topic)s",
             lines,
             values={"topic": topic},
         )

@@ -19,6 +19,7 @@ from cometmq.admin.topics.records import TopicStats
 from cometmq.console.limits import LimitMetError
 from cometmq.console.pages.groups import is_unknown_group, unknown_group
 from cometmq.console.pages.topics import stats_now
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.schemas.bodies import snippet
 from cometmq.console.state import Console
@@ -36,6 +37,7 @@ from cometmq.errors import (
     ServersFailedError,
 )
 from cometmq.model import properties as p
+from cometmq.model.keyed_text import text_of
 from cometmq.model.message import MessageExt
 from cometmq.model.names import DLQ_PREFIX, check_group, dlq_topic
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
@@ -197,7 +199,7 @@ def choice_of(request: Request, group: str, given: Any) -> Choice:
             time_ms(end, now_ms) if end else _END_MS,
         )
     except IllegalArgumentError as error:
-        raise HTTPException(400, str(error)) from error
+        raise HTTPException(400, text_of(error)) from error
 
 
 @routes.action("/letters/redrive", what="redrive dead letters of group")
@@ -294,7 +296,7 @@ async def _redrive_all(
     lines = [f"{address}: {error}" for address, error in errors.items()]
     lines += [
         _(
-            "%(broker)s: %(sent)s sent, %(skipped)s left, whose topic does not take them",
+            "%(broker)s: %(sent)s sent, %(skipped)s left because their topic does not take them",
             broker=each.broker_name,
             sent=each.sent_count,
             skipped=each.skipped_count,
@@ -334,7 +336,7 @@ def _missing(
     if count <= 0:
         return []
     if not errors:
-        return [_("%(count)s of those chosen are not there any more.", count=count)]
+        return [_("%(count)s of the chosen letters no longer exist.", count=count)]
     return [
         _(
             "%(count)s of those chosen were not found, and stay: %(why)s",
@@ -355,10 +357,10 @@ async def _chosen(
         if len(choice.ids) > MAX_EACH:
             raise LimitMetError(
                 400,
-                f"{len(choice.ids)} letters are chosen",
+                Refused.LETTERS_CHOSEN(count=len(choice.ids)),
                 "MAX_EACH",
                 MAX_EACH,
-                "take the others afterwards",
+                Refused.TAKE_OTHERS(),
             )
         # Of an id only `find` asks no address but those of the topic's brokers.
         found = await ask_each(
@@ -379,9 +381,9 @@ async def _chosen(
             )
             raise LimitMetError(
                 422,
-                f"{looked_at - 1} letters were looked at, {len(some)} of them fit, and there are more",
+                Refused.LETTERS_LOOKED_AT(looked=looked_at - 1, count=len(some)),
                 *met,
-                "give a shorter time (From, To), or tick the letters in the list",
+                Refused.SHORTER_TIME(),
             )
         if not choice.matches(letter):
             continue

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from cometmq.console.limits import LimitMetError
 from cometmq.console.pages.exports import Export, ended_by_session, last_line
 from cometmq.console.pages.letters import Choice, choice_of, stored
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Routes, account_of, console_of
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
@@ -38,7 +39,7 @@ async def export(request: Request) -> Response:
     console, query = console_of(request), request.query_params
     choice = choice_of(request, query.get("group", ""), query)
     places, account = console.exports, account_of(request)
-    under_way = f"{places.count} exports are under way"
+    under_way = Refused.EXPORTS(count=places.count)
     places.check(account, under_way, "MAX_LETTER_EXPORTS", MAX_LETTER_EXPORTS)
     letters = stored(console, choice)
     places.take(account)
@@ -86,9 +87,9 @@ async def _lines(
             yield last_line(
                 LimitMetError(
                     429,
-                    f"{count} letters were exported, of {looked_at - 1} that were looked at",
+                    Refused.LETTERS_EXPORTED(count=count, looked=looked_at - 1),
                     *met,
-                    "take the others by a time range (From, To)",
+                    Refused.TAKE_OTHERS_BY_TIME(),
                 )
             )
             return

@@ -12,12 +12,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from cometmq.console.languages import LANGUAGES
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Routes, checked_form, console_of, read_form
 from cometmq.console.users.logins import TooManyLoginsError
 from cometmq.console.views.fields import Bound
 from cometmq.console.views.rendering import (
     LANGUAGE_COOKIE,
-    LANGUAGES,
     THEME_COOKIE,
     THEMES,
     language_of,
@@ -27,6 +28,7 @@ from cometmq.console.views.rendering import (
 from cometmq.console.web.cookies import cookies_of
 from cometmq.logs.loggers import get_logger
 from cometmq.metrics.exposition import CONTENT_TYPE
+from cometmq.model.keyed_text import text_of
 from cometmq.runtime.sockets.address_list import is_own_machine
 
 log = get_logger(__name__)
@@ -59,8 +61,7 @@ async def metrics(request: Request) -> Response:
     ):
         raise HTTPException(
             403,
-            f"{peer} may not ask for figures without a login: log in, ask from the console's own "
-            "machine, or name the address with --metrics-from",
+            Refused.FIGURES(address=peer),
         )
     return Response(console_of(request).metrics(), headers={"content-type": CONTENT_TYPE})
 
@@ -95,7 +96,7 @@ async def _login(request: Request) -> Response:
         account = await console.logins.check(name, form.get("password", ""), address)
     except TooManyLoginsError as error:
         console.limit_hits.note(error)
-        return _form(request, str(error), name, status=429)
+        return _form(request, text_of(error), name, status=429)
     if account is None:
         # What is no name may be a password that was typed in the wrong place.
         who = name if console.logins.knows(name) else "(an unknown name)"

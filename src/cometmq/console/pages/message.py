@@ -15,6 +15,7 @@ from starlette.responses import Response
 from cometmq.admin.messages.reading import address_of
 from cometmq.admin.messages.room import MessageTrack, TrackKind
 from cometmq.console.pages.messages import Row, link_of
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.schemas import bodies
 from cometmq.console.schemas.bodies import Shown
@@ -25,6 +26,7 @@ from cometmq.console.views.rendering import Say, moment, render, told, url, word
 from cometmq.console.watching.asking import ask_each, brokers_of, gone_masters, in_time
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model import properties as p
+from cometmq.model.keyed_text import text_of
 from cometmq.model.message import MessageExt
 from cometmq.model.names import CLOSED_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.queue import MessageQueue
@@ -148,9 +150,7 @@ async def resend(request: Request, form: Form) -> Action:
         back=link_of(message),
         preview=[
             _("The message goes to topic %(topic)s once more, under its id.", topic=message.topic),
-            _(
-                "Every group of the topic gets it again; what consumers did for it they may do twice."
-            ),
+            _("Every group of the topic gets it again, so consumers may process it twice."),
         ],
         details=_place_of(message),
     )
@@ -236,22 +236,19 @@ async def _asked(
     topic, messages = place["topic"], console.admin.messages
     if place["broker"]:
         if not topic:
-            raise IllegalArgumentError("a queue has a topic: give its name, too")
+            raise IllegalArgumentError(Refused.QUEUE_WITHOUT_TOPIC())
         queue = MessageQueue(topic, place["broker"], _number("queue", place["queue"]))
         offset = _number("offset", place["offset"])
         at = await console.recent.get(key, _AGE_S, lambda: messages.by_offset(queue, offset))
         return [at] if at is not None else []
     if not place["id"]:
-        raise IllegalArgumentError("give a message's id, or its topic, broker, queue and offset")
+        raise IllegalArgumentError(Refused.NO_MESSAGE_NAMED())
     if topic:
         return await console.recent.get(key, _AGE_S, lambda: messages.find(place["id"], topic))
     # An id holds an address. The console signs what it asks, so it asks nobody but the cluster.
     address = address_of(place["id"])
     if address not in {at.address for at in await brokers_of(console)}:
-        raise IllegalArgumentError(
-            f"the id {place['id']!r:.80} is of the broker {address}, which this cluster does not "
-            "have; give the topic, too"
-        )
+        raise IllegalArgumentError(Refused.OTHER_CLUSTER(message=place["id"], address=address))
     return [await console.recent.get(key, _AGE_S, lambda: messages.by_id(place["id"]))]
 
 
@@ -265,9 +262,9 @@ async def _only(request: Request, form: Form) -> MessageExt:
     try:
         found = await _find(console_of(request), _place(form))
     except IllegalArgumentError as error:
-        raise HTTPException(400, str(error)) from error
+        raise HTTPException(400, text_of(error)) from error
     if len(found) != 1:
-        raise HTTPException(404, "there is no such message any more, or there are several")
+        raise HTTPException(404, "the message no longer exists, or there are several")
     return found[0]
 
 
@@ -320,7 +317,10 @@ async def _consumers(request: Request, message: MessageExt) -> Consumers:
 
     told = await ask_each(rows.rows, ask)
     unknown = TrackKind.UNKNOWN
-    tracks = [at.value or MessageTrack(g, unknown, str(at.error)) for g, at in told.items()]
+    tracks = [
+        at.value or MessageTrack(g, unknown, "" if at.error is None else text_of(at.error))
+        for g, at in told.items()
+    ]
     return Consumers(rows, tracks, names.error)
 
 
@@ -372,5 +372,5 @@ def _place_of(message: MessageExt) -> dict[str, str]:
 
 def _number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise IllegalArgumentError(f"the {name} is {text!r:.40}; give a whole number")
+        raise IllegalArgumentError(Refused.NO_MESSAGE_NUMBER(field=name, text=text))
     return int(text)

@@ -14,6 +14,7 @@ from cometmq.admin.messages.pages import ListedMessage, MessagePage, Order
 from cometmq.admin.messages.room import FoundMessages
 from cometmq.console.limits import LimitMetError, note
 from cometmq.console.pages.topics import kind_of, route_now, system_names, unknown_topic
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Routes, account_of, console_of
 from cometmq.console.schemas.bodies import snippet
 from cometmq.console.state import Console
@@ -163,10 +164,10 @@ def _check_tails(request: Request) -> None:
     tails = console_of(request).tails
     tails.check(
         account_of(request),
-        f"{tails.count} pages follow topics",
+        Refused.FOLLOWING_PAGES(count=tails.count),
         "MAX_TAILS",
         MAX_TAILS,
-        "close some, or try again later",
+        Refused.CLOSE_PAGES(),
         status=503,
     )
 
@@ -220,7 +221,7 @@ async def _page(request: Request, topic: str, *, is_tail: bool) -> MessagePage:
     if query.get("queue"):
         broker, colon, number = query["queue"].strip().rpartition(":")
         if not colon or not (number.isascii() and number.isdigit() and len(number) < 10):
-            raise IllegalArgumentError("a queue is written as BROKER:NUMBER, such as broker-a:0")
+            raise IllegalArgumentError(Refused.NO_QUEUE())
         queue = broker, int(number)
     now_ms = console_of(request).clock.now_ms()
     return await console_of(request).admin.messages.page(

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from cometmq.admin.name_servers import CHANGEABLE_SETTINGS
 from cometmq.admin.topics.room import ORDER_NAMESPACE
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.views.fields import Bound, check_unchanged, name_field, same_lines, text_field
@@ -24,6 +25,7 @@ from cometmq.console.views.rendering import render, url, words
 from cometmq.console.watching.asking import in_time
 from cometmq.console.watching.recent import Known
 from cometmq.errors import CometMQError, IllegalArgumentError, ServersFailedError
+from cometmq.model.keyed_text import text_of
 from cometmq.runtime.configuration.config import hide_secrets
 
 routes: Final = Routes()
@@ -46,14 +48,14 @@ EFFECTS: Final = {
     "enableAllTopicList": "When it is false, nobody may ask for the list of all topics.",
     "enableTopicList": "When it is false, nobody may ask for the topics of a cluster.",
     "logLevel": "It decides what the name servers write to their logs.",
-    "needWaitForService": "When it is true, a name server that has just started tells no routes for "
+    "needWaitForService": "When it is true, a name server that has just started gives no routes for "
     "a while.",
     "orderMessageEnable": "When it is true, clients of ordered topics get the order configuration.",
     "returnOrderTopicConfigToBroker": "When it is true, brokers get the order configuration when "
     "they register.",
     "supportActingMaster": "When it is true, a slave stands in for a master that is away.",
     "waitSecondsForService": "It decides how long a name server that has just started waits before "
-    "it tells routes.",
+    "it answers with routes.",
 }
 
 
@@ -81,15 +83,13 @@ async def change_setting(request: Request, form: Form) -> Action:
     console, address, key = console_of(request), form["address"], form["key"]
     value = text_field(form, "value", Bound("MAX_SETTING", MAX_SETTING))
     if key not in CHANGEABLE_SETTINGS:
-        raise IllegalArgumentError(
-            f"{key!r:.80} is no setting that takes effect while name servers run"
-        )
+        raise IllegalArgumentError(Refused.NO_NAME_SERVER_SETTING(key=key))
     # Not as it was some seconds ago: somebody else may have changed it.
     found = await settings_of_name_servers(console, age_s=0)
     told = {at: each.value for at, each in found.items()}
     seen = told.get(address)
     if seen is None or key not in seen:
-        raise IllegalArgumentError(f"the name server {address!r:.80} does not tell its {key}")
+        raise IllegalArgumentError(Refused.SETTING_UNKNOWN(address=address, key=key))
     check_unchanged(key, seen[key], form["was"])
     before = {at: each.get(key, "") for at, each in told.items() if each is not None}
 
@@ -155,10 +155,7 @@ async def put(request: Request, form: Form) -> Action:
     key = name_of(form, "key", _ENTRY_NAME)
     value = text_field(form, "value", Bound("MAX_ENTRY_VALUE", MAX_ENTRY_VALUE))
     if namespace == ORDER_NAMESPACE and not _ORDER.fullmatch(value):
-        raise IllegalArgumentError(
-            f"{value!r:.200} is no order configuration: write each broker with its number of queues, "
-            "such as broker-a:4;broker-b:4"
-        )
+        raise IllegalArgumentError(Refused.NO_ORDER(value=value))
     before, missed = await _now(console, namespace, key)
     held = next(iter(before), "")
     check_unchanged(key, held, form["was"])
@@ -195,10 +192,8 @@ async def delete(request: Request, form: Form) -> Action:
     )
     before, missed = await _now(console, namespace, key)
     if not before:
-        why = f"; {missed}" if missed else ""
-        raise HTTPException(
-            404, f"no name server that answers has the entry {key!r:.80} of {namespace!r:.80}{why}"
-        )
+        why = Refused.AND_WHY(error=missed) if missed else ""
+        raise HTTPException(404, Refused.NO_ENTRY(key=key, namespace=namespace, why=why))
     check_unchanged(key, before[0], form["was"])
 
     async def perform() -> Outcome:
@@ -257,7 +252,7 @@ async def _now(console: Console, namespace: str, key: str) -> tuple[list[str], s
     except ServersFailedError as error:
         if not error.results:
             raise
-        return _values_of(error.results, key), str(error)
+        return _values_of(error.results, key), text_of(error)
     return _values_of(told, key), ""
 
 

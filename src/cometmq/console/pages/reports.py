@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Routes, account_of, console_of
 from cometmq.console.views.paging import page_of
 from cometmq.console.views.rendering import render
@@ -25,6 +26,7 @@ from cometmq.console.views.report_files import (
     time_ms_of,
 )
 from cometmq.console.web.places import Places
+from cometmq.model.keyed_text import text_of
 
 routes: Final = Routes()
 _AGE_S: Final = 5.0
@@ -82,7 +84,7 @@ async def reports(request: Request) -> Response:
 def _reading(request: Request) -> Iterator[None]:
     """Count a file that is read and sent. Raises HTTPException if there are too many."""
     places, account = console_of(request).report_reads, account_of(request)
-    places.check(account, f"{places.count} reports are being read", "MAX_READS", MAX_READS)
+    places.check(account, Refused.REPORTS_READ(count=places.count), "MAX_READS", MAX_READS)
     with places.taken(account):
         yield
 
@@ -100,9 +102,11 @@ async def _one(request: Request, name: str) -> Response:
         with _reading(request):
             shown = await asyncio.to_thread(read)
     except (OSError, ValueError) as error:
-        raise HTTPException(422, f"the report {name[:200]} cannot be read: {error}") from error
+        raise HTTPException(
+            422, Refused.REPORT_UNREADABLE(name=name, error=text_of(error))
+        ) from error
     if shown is None:
-        raise HTTPException(404, f"there is no report {name[:200]!r} in the directory of reports")
+        raise HTTPException(404, Refused.NO_REPORT(name=name))
     return render(request, "report.html", {"name": name, **shown})
 
 
@@ -201,9 +205,11 @@ async def page(request: Request) -> Response:
         with _reading(request):
             data = None if root is None else await asyncio.to_thread(read_page, root, name)
     except (OSError, ValueError) as error:
-        raise HTTPException(422, f"the page of {name[:200]} cannot be read: {error}") from error
+        raise HTTPException(
+            422, Refused.REPORT_PAGE_UNREADABLE(name=name, error=text_of(error))
+        ) from error
     if data is None:
-        raise HTTPException(404, f"there is no page of a report {name[:200]!r}")
+        raise HTTPException(404, Refused.NO_REPORT_PAGE(name=name))
     return _Page(console.report_reads, account_of(request), data)
 
 

@@ -23,6 +23,7 @@ from cometmq.console.pages.topics import (
     system_names,
     unknown_topic,
 )
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.views.fields import (
     asked,
@@ -83,7 +84,7 @@ async def change(request: Request, form: Form) -> Action:
     broker = form.get("broker", "").strip() or None
     route = await console.admin.topics.route(name)
     if broker is not None and broker not in _names(route):
-        raise HTTPException(400, f"broker {broker[:80]!r} does not have the topic; choose one")
+        raise HTTPException(400, Refused.NO_TOPIC_AT(broker=broker))
     changes: dict[str, Any] = {
         "read_queues": read,
         "write_queues": write,
@@ -196,8 +197,8 @@ async def _losses(
     before = {at: each.value for at, each in told.items() if each.value is not None}
     sentences = [
         _(
-            "What broker %(broker)s has now is not known, and so not what the change takes away: "
-            "%(why)s",
+            "The value that broker %(broker)s has now is not known, so the change may replace one that "
+            "you have not seen: %(why)s",
             broker=at,
             why=each.error,
         )
@@ -224,7 +225,9 @@ async def _losses(
     ]
     if unread and ("write_queues" in changes or read is not None):
         sentences.append(
-            _("More queues are written than read: what lies in the others reaches no consumer.")
+            _(
+                "The topic has more queues to write than to read: messages in the others reach no consumer."
+            )
         )
     permission = changes.get("permission")
     lost = {bit for it in before.values() for bit in (PERM_READ, PERM_WRITE) if it.perm & bit}
@@ -253,7 +256,7 @@ async def _end_of(request: Request, name: str) -> list[str]:
     )
     sentences = [
         _(
-            "The topic %(name)s and all of its messages go away on every broker, for good.",
+            "The topic %(name)s and all of its messages are deleted from every broker for good.",
             name=name,
         )
     ]

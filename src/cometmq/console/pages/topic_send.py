@@ -192,7 +192,7 @@ async def _copy(
     queue = MessageQueue(given["like_topic"], broker, int(number))
     message = await console.admin.messages.by_offset(queue, offset)
     if message is None:
-        raise HTTPException(404, "there is no such message any more")
+        raise HTTPException(404, "the message no longer exists")
     body = _text(message.body)
     own = {name: at for name, at in message.properties.items() if name not in _NOT_COPIED}
     left_out = sorted(name for name, value in own.items() if not _is_line(name, value))

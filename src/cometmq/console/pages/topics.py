@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.topics.records import TopicStats, stats_of
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.views.fields import (
     choice_field,
@@ -222,9 +223,7 @@ async def _place(console: Console, where: str) -> dict[str, str]:
         "broker": {at.broker_name for at in masters},
     }
     if name not in known.get(kind, ()):
-        raise HTTPException(
-            400, f"where is {where[:80]!r}, which is no cluster or broker with a master; choose one"
-        )
+        raise HTTPException(400, Refused.NO_PLACE(where=where))
     return {kind: name}
 
 

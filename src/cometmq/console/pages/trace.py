@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from cometmq.admin.messages.room import TraceEvent
 from cometmq.console.limits import LimitMetError
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Routes, console_of
 from cometmq.console.state import Console
 from cometmq.console.views.rendering import render
@@ -20,6 +21,7 @@ from cometmq.console.views.timeline import timelines
 from cometmq.console.watching.asking import gone_masters, in_time
 from cometmq.console.watching.recent import Known, known
 from cometmq.errors import IllegalArgumentError
+from cometmq.model.keyed_text import text_of
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TRACE_TOPIC, topic_fault
 
@@ -40,10 +42,10 @@ async def trace(request: Request) -> Response:
     if len(wanted) > MAX_ID:
         raise LimitMetError(
             400,
-            f"the id has {len(wanted)} characters",
+            Refused.CHARACTERS(field="id", count=len(wanted)),
             "MAX_ID",
             MAX_ID,
-            "give a shorter one",
+            Refused.GIVE_SHORTER(),
         )
     if fault := topic_fault(trace_topic):
         raise HTTPException(400, fault)
@@ -63,7 +65,7 @@ async def trace(request: Request) -> Response:
             wait_s=_WAIT_S,
         )
         if isinstance(events.error, IllegalArgumentError):
-            raise HTTPException(400, str(events.error))
+            raise HTTPException(400, text_of(events.error))
         values["error"] = events.error
         # No name server knows what a broker that is gone had.
         values["gone"] = gone_masters(console)

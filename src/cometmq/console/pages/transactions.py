@@ -141,7 +141,9 @@ async def end(request: Request, form: Form) -> Action:
     preview = [
         _sentence(request, message),
         effect,
-        _("Its producer is not asked any more. Make sure that this fits what it did by itself."),
+        _(
+            "The broker no longer asks its producer. Make sure that this agrees with what the producer has done."
+        ),
     ]
     return _action(
         message,
@@ -165,7 +167,7 @@ async def _half(request: Request, offset_msg_id: str) -> MessageExt:
     error = found[0].error
     if error is not None:
         raise error
-    raise HTTPException(409, words(request)("This half message is not there any more."))
+    raise HTTPException(409, words(request)("This half message no longer exists."))
 
 
 def _sentence(request: Request, message: MessageExt) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cometmq.console.refusals import Refused
 from cometmq.console.routes import Page, Routes, console_of
 from cometmq.console.views.rendering import render, url
 from cometmq.console.watching.asking import brokers_of
@@ -108,7 +109,7 @@ async def _broker(console: Console, given: str | None) -> str | None:
         return given
     if any(given in (at.broker_name, at.address) for at in await brokers_of(console)):
         return given
-    raise IllegalArgumentError(f"no broker is registered as {given!r:.80}")
+    raise IllegalArgumentError(Refused.NO_BROKER(name=given))
 
 
 def _size(text: str | None) -> int | None:
@@ -116,7 +117,7 @@ def _size(text: str | None) -> int | None:
         return None
     size = int(text) if text.isascii() and text.isdigit() and len(text) <= 12 else 0
     if size < 1:
-        raise IllegalArgumentError(f"{text!r:.80} is no size: give a number of bytes, 1 or more")
+        raise IllegalArgumentError(Refused.NO_SIZE(text=text))
     return size
 
 

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from cometmq.console.refusals import Refused
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.runtime.state_files.durable import PRIVATE_FILE, make_directories, write_atomically
 
@@ -109,29 +110,22 @@ class Schemas:
     async def put(self, schema: Schema) -> Schema:
         """Check a schema and keep it under its name. Raises UndecodableError, IllegalArgumentError."""
         if not schema.name or schema.name != schema.name.strip():
-            raise IllegalArgumentError(
-                f"give the schema a name of 1 to {MAX_SCHEMA_NAME} characters"
-            )
+            raise IllegalArgumentError(Refused.SCHEMA_NAME(most=MAX_SCHEMA_NAME))
         if len(schema.name) > MAX_SCHEMA_NAME:
             raise IllegalArgumentError(
-                "the name of the schema is too long, in characters, the limit MAX_SCHEMA_NAME is "
-                f"{MAX_SCHEMA_NAME}; give a shorter one",
+                Refused.SCHEMA_NAME_LONG(most=MAX_SCHEMA_NAME),
                 limit="MAX_SCHEMA_NAME",
             )
         if schema.kind not in KINDS:
-            raise IllegalArgumentError(
-                f"{schema.kind!r:.80} is no kind of schema: avro or protobuf"
-            )
+            raise IllegalArgumentError(Refused.SCHEMA_KIND(kind=schema.kind))
         if len(schema.text) > MAX_SCHEMA:
             raise IllegalArgumentError(
-                f"the schema has {len(schema.text)} characters, the limit MAX_SCHEMA is {MAX_SCHEMA}; "
-                "leave out what its messages do not need",
+                Refused.SCHEMA_LONG(count=len(schema.text), most=MAX_SCHEMA),
                 limit="MAX_SCHEMA",
             )
         if schema.name not in self._schemas and len(self._schemas) >= MAX_SCHEMAS:
             raise IllegalArgumentError(
-                f"{len(self._schemas)} schemas are kept, the limit MAX_SCHEMAS is {MAX_SCHEMAS}; delete "
-                "one first",
+                Refused.SCHEMAS(count=len(self._schemas), most=MAX_SCHEMAS),
                 limit="MAX_SCHEMAS",
             )
         answer = await self._run({"do": "check", **asdict(schema)}, b"")
@@ -151,7 +145,7 @@ class Schemas:
         """Forget a schema. Raises IllegalArgumentError if there is none of this name."""
         async with self._writing:
             if name not in self._schemas:
-                raise IllegalArgumentError(f"there is no schema {name!r:.80}")
+                raise IllegalArgumentError(Refused.NO_SCHEMA(name=name))
             await self._write({key: each for key, each in self._schemas.items() if key != name})
 
     async def decode(self, schema: Schema, body: bytes) -> tuple[str, str]:
@@ -162,8 +156,7 @@ class Schemas:
     async def _run(self, order: Mapping[str, Any], body: bytes) -> dict[str, Any]:
         if self._waiting >= MAX_DECODINGS:
             raise UndecodableError(
-                f"{self._waiting} bodies are being decoded, the limit MAX_DECODINGS is {MAX_DECODINGS}; "
-                "try again in a moment",
+                Refused.DECODINGS(count=self._waiting, most=MAX_DECODINGS),
                 limit="MAX_DECODINGS",
             )
         self._waiting += 1

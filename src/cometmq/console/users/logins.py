@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Final, NamedTuple
 
+from cometmq.console.refusals import Refused
 from cometmq.console.users.accounts import Account, Accounts
 from cometmq.errors import CometMQError
 from cometmq.runtime.clock import Clock
@@ -74,8 +75,7 @@ class Logins:
         self._refuse_early(keys, address)
         if self._waiting >= MAX_LOGINS_WAITING:
             raise TooManyLoginsError(
-                f"{self._waiting} logins are being checked, the limit MAX_LOGINS_WAITING is "
-                f"{MAX_LOGINS_WAITING}; try again in a moment",
+                Refused.LOGINS(count=self._waiting, most=MAX_LOGINS_WAITING),
                 limit="MAX_LOGINS_WAITING",
             )
         self._waiting += 1
@@ -116,8 +116,9 @@ class Logins:
                 longest_s, met = wait_s, bound
         if met is not None:
             raise TooManyLoginsError(
-                f"too many wrong passwords came from {address}, the limit {met.limit} is {met.faults}; "
-                f"try again in {ceil(longest_s)} s",
+                Refused.WRONG_PASSWORDS(
+                    address=address, limit=met.limit, most=met.faults, seconds=ceil(longest_s)
+                ),
                 limit=met.limit,
             )
 

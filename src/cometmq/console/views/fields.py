@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from cometmq.console.limits import LimitMetError
+from cometmq.console.refusals import Refused
 
 MAX_NAME: Final = 255
 MAX_LINES: Final = 200
@@ -37,17 +38,17 @@ def given_by(request: Request) -> defaultdict[str, str]:
 
 def asked(request: Request, field: str) -> str:
     """Return a text that an address has to give."""
-    return _given(request.query_params, field, "the address", NAME)
+    return _given(request.query_params, field, Refused.ADDRESS_LACKS, NAME)
 
 
 def text_field(form: Mapping[str, str], field: str, most: Bound = NAME) -> str:
     """Return a text that a form has to give, without white space around it."""
-    return _given(form, field, "the form", most)
+    return _given(form, field, Refused.FORM_LACKS, most)
 
 
 def name_field(form: Mapping[str, str], field: str, most: Bound = NAME) -> str:
     """Return a name that a form repeats from a page: white space around it belongs to it."""
-    _given(form, field, "the form", most)
+    _given(form, field, Refused.FORM_LACKS, most)
     name = form[field]
     return name if len(name) <= most.value else name.strip()
 
@@ -61,7 +62,7 @@ def number_field(form: Mapping[str, str], field: str, low: int, high: int) -> in
     is_whole = digits.isascii() and digits.isdigit() and len(digits) <= 19
     if not is_whole or not low <= int(text) <= high:
         raise HTTPException(
-            400, f"{_words(field)} is {text[:40]!r}; give a whole number from {low} to {high}"
+            400, Refused.NO_NUMBER_OF(field=_words(field), text=text[:40], low=low, high=high)
         )
     return int(text)
 
@@ -74,7 +75,10 @@ def choice_field(
     if text is None or text not in choices:
         given = "" if text is None else text
         raise HTTPException(
-            400, f"{_words(field)} is {given[:40]!r}; give one of {', '.join(map(repr, choices))}"
+            400,
+            Refused.NO_CHOICE(
+                field=_words(field), text=given[:40], choices=tuple(map(repr, choices))
+            ),
         )
     return text
 
@@ -86,9 +90,9 @@ def pairs_field(form: Mapping[str, str], field: str) -> dict[str, str]:
         name, equals, value = line.partition("=")
         name, value = name.strip(), value.strip()
         if not equals or not name or not value:
-            raise HTTPException(400, f"{_words(field)}: {line[:80]!r} is not name=value")
+            raise HTTPException(400, Refused.NO_PAIR(field=_words(field), line=line[:80]))
         if name in pairs:
-            raise HTTPException(400, f"{_words(field)}: {name[:80]!r} is there twice")
+            raise HTTPException(400, Refused.PAIR_TWICE(field=_words(field), name=name[:80]))
         pairs[name] = value
     return pairs
 
@@ -102,10 +106,10 @@ def lines_field(form: Mapping[str, str], field: str) -> list[str]:
     if len(lines) > MAX_LINES:
         raise LimitMetError(
             400,
-            f"the {_words(field)} has {len(lines)} lines",
+            Refused.LINES(field=_words(field), count=len(lines)),
             "MAX_LINES",
             MAX_LINES,
-            "give fewer of them",
+            Refused.GIVE_FEWER(),
         )
     return lines
 
@@ -113,18 +117,18 @@ def lines_field(form: Mapping[str, str], field: str) -> list[str]:
 def too_long(what: str, length: int, limit: str, most: int) -> LimitMetError:
     """Return the refusal of a text with so many characters."""
     return LimitMetError(
-        400, f"the {what} has {length} characters", limit, most, "give a shorter one"
+        400,
+        Refused.CHARACTERS(field=what, count=length),
+        limit,
+        most,
+        Refused.GIVE_SHORTER(),
     )
 
 
 def check_unchanged(key: str, now: str, was: str) -> None:
     """Raise HTTPException (409) unless a value is as the form that changes it has shown it."""
     if same_lines(now).strip() != same_lines(was).strip():
-        raise HTTPException(
-            409,
-            f"{key} is {now!r:.200} now, and was {was!r:.200} when the form was shown: somebody has "
-            "changed it. Look at it again, and change it from there",
-        )
+        raise HTTPException(409, Refused.CHANGED_MEANWHILE(key=key, now=now, was=was))
 
 
 def same_lines(text: str) -> str:
@@ -136,10 +140,10 @@ def _words(field: str) -> str:
     return field.replace("_", " ")
 
 
-def _given(fields: Mapping[str, str], field: str, where: str, most: Bound) -> str:
+def _given(fields: Mapping[str, str], field: str, lacks: Refused, most: Bound) -> str:
     text = fields.get(field, "").strip()
     if not text:
-        raise HTTPException(400, f"{where} lacks the {_words(field)}; give it")
+        raise HTTPException(400, lacks(field=_words(field)))
     if len(text) > most.value:
         raise too_long(_words(field), len(text), *most)
     return text

@@ -6,7 +6,6 @@ of the console refuses both; sizes are drawn by `<meter>`, `<progress>` and SVG.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -21,14 +20,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from cometmq._version import __version__
-from cometmq.console.views.advice import advised
-from cometmq.console.views.sayings import told_in
+from cometmq.console.languages import LANGUAGES, said_in, texts_of
 from cometmq.console.watching.causes import by_cause
 from cometmq.console.web.cookies import cookies_of
 from cometmq.errors import ServersFailedError, SilentServerError
 
 HERE: Final = Path(__file__).parents[1]
-LANGUAGES: Final = {"en": "English", "zh": "中文"}
 LANGUAGE_COOKIE: Final = "cometmq-language"
 THEME_COOKIE: Final = "cometmq-theme"
 THEMES: Final = ("auto", "light", "dark")
@@ -78,11 +75,11 @@ def translated(language: str, text: str, values: Mapping[str, Any] | None = None
     language, too. With one that is an element, such as a `moment`, the text is HTML, in which all
     others are escaped.
     """
-    found = _catalogue(language).get(text, text)
+    found = texts_of(language).get(text, text)
     if not values:
         return found
     reasons = {
-        name: advised(told_in(language, str(value)))
+        name: said_in(language, value)
         for name, value in values.items()
         if name in _REASONS or isinstance(value, Exception)
     }
@@ -97,7 +94,7 @@ def translated(language: str, text: str, values: Mapping[str, Any] | None = None
 
 def told(request: Request, reason: object) -> str:
     """Return what a room below says, such as an error, in the language of a request."""
-    return advised(told_in(language_of(request), str(reason)))
+    return said_in(language_of(request), reason)
 
 
 def words(request: Request) -> Say:
@@ -110,14 +107,6 @@ def words(request: Request) -> Say:
     return say
 
 
-@cache
-def _catalogue(language: str) -> dict[str, str]:
-    if language == "en":
-        return {}
-    texts: dict[str, str] = json.loads((HERE / "locales" / f"{language}.json").read_text("utf-8"))
-    return texts
-
-
 @jinja2.pass_context
 def _translate(context: jinja2.runtime.Context, text: str, /, **values: Any) -> str:
     return translated(context["language"], text, values)
@@ -125,7 +114,7 @@ def _translate(context: jinja2.runtime.Context, text: str, /, **values: Any) -> 
 
 @jinja2.pass_context
 def _told(context: jinja2.runtime.Context, reason: object) -> str:
-    return advised(told_in(context["language"], str(reason)))
+    return said_in(context["language"], reason)
 
 
 def opened(sentence: str) -> str:

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cometmq.console.refusals import Refused
+
 MAX_REPORTS: Final = 1_000
 MAX_DEPTH: Final = 3
 MAX_ENTRIES: Final = 20_000
@@ -118,10 +120,10 @@ def read_report(root: Path, name: str) -> dict[str, Any] | None:
     with path.open("rb") as file:
         data = file.read(MAX_REPORT_BYTES + 1)
     if len(data) > MAX_REPORT_BYTES:
-        raise ValueError(f"it is larger than {MAX_REPORT_BYTES} bytes")
+        raise ValueError(Refused.REPORT_LARGE(most=MAX_REPORT_BYTES))
     found = _decoded(data)
     if not _is_report(found):
-        raise ValueError("it is not what a pipeline writes")
+        raise ValueError(Refused.NO_PIPELINE_REPORT())
     assert isinstance(found, dict)
     return found
 
@@ -136,7 +138,7 @@ def read_page(root: Path, name: str) -> bytes | None:
     with path.open("rb") as file:
         data = file.read(MAX_PAGE_BYTES + 1)
     if len(data) > MAX_PAGE_BYTES:
-        raise ValueError(f"it is larger than {MAX_PAGE_BYTES} bytes")
+        raise ValueError(Refused.REPORT_LARGE(most=MAX_PAGE_BYTES))
     return data
 
 
@@ -182,7 +184,7 @@ def _listed(root: Path, path: Path, at: os.stat_result) -> ReportFile | None:
     name = path.relative_to(root).as_posix().removesuffix(".json")
     written_ms = int(at.st_mtime * 1000)
     if at.st_size > MAX_REPORT_BYTES:
-        fault = f"it is larger than {MAX_REPORT_BYTES} bytes"
+        fault = Refused.REPORT_LARGE(most=MAX_REPORT_BYTES)
         return ReportFile(name, name, None, None, None, "", written_ms, fault)
     try:
         with path.open("rb") as file:
@@ -216,7 +218,7 @@ def _decoded(data: bytes) -> Any:
     try:
         return json.loads(data)
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError(Refused.REPORT_NESTED()) from error
 
 
 def _is_report(found: object) -> bool:

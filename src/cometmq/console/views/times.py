@@ -10,6 +10,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+from cometmq.console.refusals import Refused
 from cometmq.errors import IllegalArgumentError
 
 _AGO: Final = re.compile(r"(\d{1,6})\s*(s|min|m|h|d)", re.ASCII)
@@ -40,8 +41,5 @@ def time_ms(text: str, now_ms: int) -> int:
     except (ValueError, OverflowError):
         at_ms = -1
     if at_ms < 0:
-        raise IllegalArgumentError(
-            f"{given!r} is no time; give a date and time of day, such as 2026-11-23 14:30:00 or "
-            "2026-11-23 14:30:00+01:00, how long ago, such as 15m, 2h or 3d, or ms since 1970"
-        )
+        raise IllegalArgumentError(Refused.NO_TIME(text=given))
     return at_ms

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.admin.silence import in_haste
+from cometmq.console.refusals import Refused
 from cometmq.console.watching.recent import Known, known
 from cometmq.errors import (
     CometMQError,
@@ -162,9 +163,7 @@ async def lost_masters(console: Console) -> dict[str, CometMQError]:
     brokers = await brokers_of(console)
     masters = {at.broker_name for at in brokers if at.broker_id == MASTER_ID}
     lost: dict[str, CometMQError] = {
-        at.broker_name: RouteNotFoundError(
-            f"no name server knows a master of broker {at.broker_name}"
-        )
+        at.broker_name: RouteNotFoundError(Refused.UNKNOWN_MASTER(name=at.broker_name))
         for at in brokers
     }
     lost.update(gone_masters(console))
@@ -211,14 +210,14 @@ async def each_cluster(
     if errors:
         reasons = "; ".join(f"{at}: {error}" for at, error in errors.items())
         raise ServersFailedError(
-            f"failed at {len(errors)} of {len(errors) + len(results)} servers: {reasons}",
+            Refused.FAILED_IN_PART(
+                failed=len(errors), all=len(errors) + len(results), reasons=reasons
+            ),
             results=results,
             errors=errors,
         )
     return done
 
 
-def _late(wait_s: float, who: str = "the cluster") -> RequestTimeoutError:
-    return RequestTimeoutError(
-        f"{who} did not answer within {wait_s:g} s, and this page does not wait for longer"
-    )
+def _late(wait_s: float, who: str | None = None) -> RequestTimeoutError:
+    return RequestTimeoutError(Refused.LATE(server=who or Refused.THE_CLUSTER(), seconds=wait_s))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from cometmq.console.refusals import Refused
 from cometmq.errors import CometMQError, RemotingError, ServersFailedError
 
 # The limit matters when most of a cluster is away.
@@ -53,7 +54,9 @@ def joined(errors: Iterable[tuple[str, CometMQError]], asked: int) -> CometMQErr
         return next(iter(found.values()), None)
     reasons = "; ".join(f"{address}: {error}" for address, error in found.items())
     return ServersFailedError(
-        f"failed at {len(found)} of {asked} servers: {reasons}", results={}, errors=found
+        Refused.FAILED_IN_PART(failed=len(found), all=asked, reasons=reasons),
+        results={},
+        errors=found,
     )
 
 

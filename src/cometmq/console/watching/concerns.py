@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from cometmq.admin.checkup_texts import Checked
 from cometmq.console.views.rendering import Span, moment, url
 from cometmq.console.watching.troubles import Troubles
 from cometmq.console.watching.watch import BrokerState, GroupLag, LagChange, Watch
@@ -76,8 +77,8 @@ def concerns_of(watch: Watch) -> list[Concern]:
 def label(state: BrokerState) -> str:
     """Return how a check-up names a broker."""
     if state.is_master:
-        return f"broker {state.at.broker_name}"
-    return f"slave {state.at.broker_id} of {state.at.broker_name}"
+        return Checked.BROKER(name=state.at.broker_name)
+    return Checked.SLAVE(id=state.at.broker_id, name=state.at.broker_name)
 
 
 def behind_bytes(watch: Watch, state: BrokerState) -> int | None:
@@ -116,7 +117,7 @@ def _of_name_servers(watch: Watch) -> Iterator[Concern]:
     elif watch.samples and not watch.brokers:
         yield Concern(
             Severity.ERROR,
-            "brokers",
+            Checked.BROKERS(),
             "No broker is registered.",
             "Start one with these name servers in namesrvAddr.",
             "/brokers",
@@ -131,8 +132,8 @@ def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
         yield Concern(
             Severity.ERROR,
             where,
-            "It is registered no more: it has stopped, or cannot reach the name servers.",
-            "Start it, or look at its log. One that was taken out for good is forgotten in an hour.",
+            "It is no longer registered: it has stopped, or cannot reach the name servers.",
+            "Start it, or look at its log. If it was removed for good, this disappears within an hour.",
             page,
             {},
             Loss.SERVICE,
@@ -151,8 +152,8 @@ def _of_broker(watch: Watch, state: BrokerState) -> Iterator[Concern]:
         yield Concern(
             Severity.WARNING,
             where,
-            "It answers, and does not tell how it does: %(error)s",
-            "It may be of another version, or not let the console's account ask.",
+            "It answers, but does not report its state: %(error)s",
+            "It may be of another version, or refuse the console's account.",
             page,
             {"error": state.error},
         )

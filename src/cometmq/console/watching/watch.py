@@ -17,6 +17,7 @@ from cometmq.admin.client import AdminClient
 from cometmq.admin.groups.records import GroupProgress
 from cometmq.admin.servers import BrokerAddress
 from cometmq.admin.silence import in_haste
+from cometmq.console.refusals import Refused
 from cometmq.console.watching.recent import Known, known
 from cometmq.console.watching.topic_trends import TopicTrends
 from cometmq.console.watching.troubles import Troubles
@@ -388,7 +389,7 @@ class Watch:
                 told = await self.admin.brokers.runtime_info(broker=at.address)
         except TimeoutError:
             error = SilentServerError(
-                f"{at.address} did not answer within {_ANSWER_S:g} s", address=at.address
+                Refused.SILENT(address=at.address, seconds=_ANSWER_S), address=at.address
             )
             return BrokerState(at, {}, error)
         except CometMQError as refusal:
@@ -424,7 +425,7 @@ def _gone(
         if (at.cluster, at.broker_name, at.broker_id) in places or since_ms < now_ms - _KEPT_MS:
             continue
         error = ConnectError(
-            f"no name server knows {at.broker_name} at {at.address} any more", address=at.address
+            Refused.GONE(broker=at.broker_name, address=at.address), address=at.address
         )
         gone.append(BrokerState(at, {}, error, since_ms))
     return gone[:_MOST_GONE]

@@ -19,8 +19,8 @@ import h11
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from cometmq.console.views.rendering import LANGUAGES
-from cometmq.console.views.sayings import told_in
+from cometmq.console.languages import LANGUAGES, said_in
+from cometmq.console.refusals import Refused
 from cometmq.runtime.host.process_limits import descriptors_for_connections
 from cometmq.runtime.rotation import LoopTurns
 from cometmq.runtime.sockets.address_list import AddressList, plain_ip
@@ -125,13 +125,10 @@ class Connection(H11Protocol):
             self.on_limit(refused.limit)
             self._refuse(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"The console refuses this connection: {refused.reason}.",
+                Refused.CONNECTION(reason=refused.reason),
             )
         elif self.config.is_ssl and self.scheme == "http":
-            self._refuse(
-                HTTPStatus.BAD_REQUEST,
-                "The console speaks TLS at this port: call it by https://.",
-            )
+            self._refuse(HTTPStatus.BAD_REQUEST, Refused.TLS_ONLY())
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -188,10 +185,10 @@ class Connection(H11Protocol):
             self._head_lines += data.count(b"\n", 0, end if end >= 0 else len(data))
             self._head_bytes += end if end >= 0 else len(data)
             if self._head_lines > MAX_HEADERS:
-                self._refuse_head("headers", "MAX_HEADERS", MAX_HEADERS)
+                self._refuse_head(Refused.HEADERS(), "MAX_HEADERS", MAX_HEADERS)
                 return
             if self._head_bytes > MAX_HEADER_BYTES:
-                self._refuse_head("bytes before its body", "MAX_HEADER_BYTES", MAX_HEADER_BYTES)
+                self._refuse_head(Refused.HEADER_BYTES(), "MAX_HEADER_BYTES", MAX_HEADER_BYTES)
                 return
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
@@ -233,14 +230,13 @@ class Connection(H11Protocol):
         self.on_limit(limit)
         self._refuse(
             HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-            f"The request has too many {unit}, the limit {limit} is {most}; send fewer, for example by "
-            "deleting cookies.",
+            Refused.HEAD(unit=unit, limit=limit, most=most),
         )
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         """Answer in each language: what the client asked for, and in which one, is not read."""
-        told = dict.fromkeys(told_in(language, text) for language in LANGUAGES)
-        body = "".join(f"{each}\n" for each in told).encode()
+        said = dict.fromkeys(said_in(language, text) for language in LANGUAGES)
+        body = "".join(f"{each}\n" for each in said).encode()
         self.transport.write(
             f"HTTP/1.1 {status.value} {status.phrase}\r\n"
             "content-type: text/plain; charset=utf-8\r\n"
@@ -285,23 +281,19 @@ def room_for(
         if same >= MAX_OF_ADDRESS:
             return Refusal(
                 "MAX_OF_ADDRESS",
-                f"{same} connections of {peer_ip} are open, the limit MAX_OF_ADDRESS is "
-                f"{MAX_OF_ADDRESS}; close some, or try again later. Of a proxy that is named by "
-                "--trusted-proxies they are not counted",
+                Refused.CONNECTIONS_OF_ADDRESS(count=same, address=peer_ip, most=MAX_OF_ADDRESS),
                 is_of_address=True,
             )
     if len(served) + len(waiting) >= MAX_CONNECTIONS and not _made_room(served, network, trusted):
         return Refusal(
             "MAX_CONNECTIONS",
-            f"{len(served) + len(waiting)} connections are open, the limit MAX_CONNECTIONS is "
-            f"{MAX_CONNECTIONS}; close some, or try again later",
+            Refused.CONNECTIONS(count=len(served) + len(waiting), most=MAX_CONNECTIONS),
         )
     below, limit = descriptors_for_connections()
     if descriptor >= below:
         return Refusal(
             "RLIMIT_NOFILE",
-            f"{limit} files may be open at once (RLIMIT_NOFILE), and {limit - below} of them are kept; "
-            "raise the limit (ulimit -n, or LimitNOFILE in the systemd unit)",
+            Refused.OPEN_FILES(limit=limit, kept=limit - below),
         )
     return None
 

@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cometmq.console.limits import LimitMetError, note
+from cometmq.console.refusals import Refused
 from cometmq.console.users.accounts import Account, Role
 from cometmq.console.views.rendering import told
 from cometmq.console.web.connections import MAX_OF_ADDRESS
@@ -132,10 +133,10 @@ class Guard:
         if self._busy[client] >= MAX_OF_ADDRESS:
             raise LimitMetError(
                 429,
-                f"{self._busy[client]} requests of {client[0]} are under way",
+                Refused.REQUESTS_OF_CLIENT(count=self._busy[client], client=client[0]),
                 "MAX_OF_ADDRESS",
                 MAX_OF_ADDRESS,
-                "close some pages, or try again later",
+                Refused.CLOSE_PAGES(),
                 _AGAIN,
             )
 
@@ -171,29 +172,29 @@ class Guard:
         if not is_stream and self._busy[who] >= MAX_REQUESTS_OF_ACCOUNT:
             raise LimitMetError(
                 429,
-                f"the account {name} has {self._busy[who]} requests under way",
+                Refused.REQUESTS_OF_ACCOUNT(account=name, count=self._busy[who]),
                 "MAX_REQUESTS_OF_ACCOUNT",
                 MAX_REQUESTS_OF_ACCOUNT,
-                "try again in a moment",
+                Refused.TRY_AGAIN(),
                 _AGAIN,
             )
         if is_stream and self._busy[who] >= MAX_STREAMS_OF_ACCOUNT:
             raise LimitMetError(
                 429,
-                f"the account {name} has {self._busy[who]} live pages",
+                Refused.LIVE_PAGES_OF_ACCOUNT(account=name, count=self._busy[who]),
                 "MAX_STREAMS_OF_ACCOUNT",
                 MAX_STREAMS_OF_ACCOUNT,
-                "close some, or try again in a moment",
+                Refused.CLOSE_SOME(),
                 _AGAIN,
             )
         live = sum(n for (_, one), n in self._busy.items() if one) if is_stream else 0
         if is_stream and live >= MAX_STREAMS:
             raise LimitMetError(
                 429,
-                f"{live} pages are live",
+                Refused.LIVE_PAGES(count=live),
                 "MAX_STREAMS",
                 MAX_STREAMS,
-                "close some, or try again in a moment",
+                Refused.CLOSE_SOME(),
                 _AGAIN,
             )
 
@@ -204,26 +205,22 @@ class Guard:
         if not name:
             raise HTTPException(421, "The request does not say by which name it calls the console.")
         if not self._is_own(name):
-            raise HTTPException(
-                421,
-                f"The console does not know itself as {name:.100}. Call it by its address, or start "
-                "it with --allow-host for this name.",
-            )
+            raise HTTPException(421, Refused.UNKNOWN_HOST(name=name))
         if (length := len(request.scope["query_string"])) > MAX_QUERY_BYTES:
             raise LimitMetError(
                 414,
-                f"the address has {length} bytes behind its '?'",
+                Refused.QUERY_BYTES(count=length),
                 "MAX_QUERY_BYTES",
                 MAX_QUERY_BYTES,
-                "ask for less",
+                Refused.ASK_FOR_LESS(),
             )
         if (length := len(request.scope["path"])) > MAX_PATH_BYTES:
             raise LimitMetError(
                 414,
-                f"the address has {length} bytes before its '?'",
+                Refused.PATH_BYTES(count=length),
                 "MAX_PATH_BYTES",
                 MAX_PATH_BYTES,
-                "no page of the console has such an address: check it",
+                Refused.NO_SUCH_ADDRESS(),
             )
         site = request.headers.get("sec-fetch-site", "same-origin")
         if request.method in ("GET", "HEAD"):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cometmq.console.limits import LimitMetError
+from cometmq.console.refusals import Refused
 
 
 class Places:
@@ -30,21 +31,21 @@ class Places:
         what: str,
         limit: str,
         most: int,
-        remedy: str = "try again in a moment",
+        remedy: str | None = None,
         *,
         status: int = 429,
     ) -> None:
         """Raise LimitMetError if there is no place for an account; `what` says what is under way."""
         own = self._taken[account]
         if self.count >= most:
-            raise LimitMetError(status, what, limit, most, remedy)
+            raise LimitMetError(status, what, limit, most, remedy or Refused.TRY_AGAIN())
         if own >= max(most // 2, 1):
             raise LimitMetError(
                 status,
-                f"{what}, {own} of them by the account {account}",
+                Refused.OF_ACCOUNT(what=what, own=own, account=account),
                 limit,
                 most,
-                "one account has half of them at most: wait until one of these has ended",
+                Refused.HALF_OF_THEM(),
             )
 
     def take(self, account: str) -> None:
