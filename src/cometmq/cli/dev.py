@@ -52,6 +52,7 @@ def dev(
             show_default=False,
         ),
     ] = None,
+    *,
     tls: Annotated[
         bool,
         typer.Option(
@@ -77,6 +78,34 @@ def dev(
             show_default=False,
         ),
     ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "-c",
+            "--configFile",
+            metavar="FILE",
+            help="A properties file with RocketMQ's keys, for the brokers and the name server. Ports, "
+            "names and directories in it are left aside.",
+            show_default=False,
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A key of a server's configuration; overrides the file's. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    sample: Annotated[
+        bool,
+        typer.Option(
+            "--sample",
+            help="Fill the cluster with a small shop: orders that go on coming, a group that lags, "
+            "dead letters, retries, delayed messages and transactions.",
+        ),
+    ] = False,
     output: Annotated[
         Form,
         typer.Option(
@@ -88,7 +117,6 @@ def dev(
         ),
     ] = Form.TABLE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
-    *,
     open_to_all: Open = False,
     log_level: LogLevel = None,
     log_file: LogPath = None,
@@ -99,6 +127,7 @@ def dev(
     """Run a name server, brokers and the web console in one process, ready within a second."""
     from cometmq.cli.dev_console import console_for
     from cometmq.cli.dev_servers import DevPlan, DevServers
+    from cometmq.cli.dev_settings import dev_settings
     from cometmq.cli.serving import begin_log
     from cometmq.runtime.bus_errors import explain_bus_errors
     from cometmq.runtime.loop import run
@@ -124,11 +153,19 @@ def dev(
                 log_level=level,
                 certificates=certificates,
                 open_to_all=open_to_all,
+                settings=dev_settings(config_file, settings or ()),
             )
+            if plan.settings.has_access_control and (sample or console is not False):
+                raise ConfigError(
+                    "the settings ask for access control, and the console and the sample of cometmq "
+                    "dev have no account: add --no-console, leave out --sample, and run cometmq "
+                    "console with an account"
+                )
             serving = _serve(
                 DevServers(plan),
                 console_for(plan, wanted=console, port=console_port),
                 is_console_wanted=console is not False,
+                has_sample=sample,
                 temporary=store is None,
                 as_json=as_json or output is Form.JSON,
                 keeps_log=log_file is not None,
@@ -151,11 +188,14 @@ def _certificates(directory: Path, host: str) -> Certificates:
 
 
 class _Dev:
-    """Is the cluster together with its console."""
+    """Is the cluster together with its console and the shop that uses it."""
 
-    def __init__(self, servers: DevServers, console: DevConsole | None) -> None:
+    def __init__(
+        self, servers: DevServers, console: DevConsole | None, *, has_sample: bool
+    ) -> None:
         self._servers = servers
         self._console = console
+        self._has_sample = has_sample
         self._running = AsyncExitStack()
 
     async def start(self) -> None:
@@ -165,6 +205,12 @@ class _Dev:
                 await self._console.listen()
             await self._servers.start()
             stack.push_async_callback(self._servers.close)
+            if self._has_sample:
+                from cometmq.cli.dev_sample import Sample
+
+                sample = Sample(self._servers.namesrv_address, self._servers.plan.root / "sample")
+                stack.push_async_callback(sample.close)
+                sample.start()
             if self._console is not None:
                 self._console.serve(self._servers.namesrv_address)
                 # It goes first, or its last questions would find nobody.
@@ -180,6 +226,7 @@ async def _serve(
     console: DevConsole | None,
     *,
     is_console_wanted: bool,
+    has_sample: bool,
     temporary: bool,
     as_json: bool,
     keeps_log: bool,
@@ -190,13 +237,20 @@ async def _serve(
     from cometmq.cli.dev_screen import DevScreen, addresses, leave_quietly
     from cometmq.cli.serving import say, serve
 
-    both = _Dev(servers, console)
+    all_of_it = _Dev(servers, console, has_sample=has_sample)
     lacks = f"not installed: {HOW_TO_GET_IT}" if console is None and is_console_wanted else ""
     if as_json:
         if lacks:
             typer.echo(f"The console is {lacks}", err=True)
-        tell = lambda: say(json.dumps(addresses(servers, console, temporary=temporary)))  # noqa: E731 - beside its other form
-        await serve(both, tell, until_input_ends=True, on_stop=leave_quietly)
+        ready = lambda: say(json.dumps(addresses(servers, console, temporary=temporary)))  # noqa: E731 - beside its other form
+        await serve(all_of_it, ready, until_input_ends=True, on_stop=leave_quietly)
         return
-    screen = DevScreen(servers, console, lacks=lacks, temporary=temporary, keeps_log=keeps_log)
-    await serve(both, screen.show, on_stop=screen.close)
+    screen = DevScreen(
+        servers,
+        console,
+        lacks=lacks,
+        has_sample=has_sample,
+        temporary=temporary,
+        keeps_log=keeps_log,
+    )
+    await serve(all_of_it, screen.show, on_stop=screen.close)
