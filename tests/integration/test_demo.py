@@ -130,8 +130,12 @@ def test_what_follows_is_said_with_the_time_that_it_takes_here(tmp_path: Path) -
 
 
 def test_the_list_of_packages_is_left_out_and_the_bars_are_not() -> None:
-    lines = ["Resolved 2 packages", " \x1b[32m+\x1b[39m \x1b[1mtyper\x1b[0m==0.29.2", " + uv==0.9"]
-    code = f"import sys; sys.stdout.write({chr(10).join(lines)!r} + '\\n' + ' bar\\r bar'); sys.exit(3)"
+    lines = ["Resolved 202 packages", *[" \x1b[32m+\x1b[39m \x1b[1mtyper\x1b[0m==0.29.2"] * 200]
+    code = (
+        f"import sys, time\nfor line in {lines!r}: print(line, file=sys.stderr)\n"
+        # A read of the terminal brings lines of the list only, and finds nothing behind them yet.
+        "time.sleep(0.1)\nprint(' + uv==0.9', file=sys.stderr)\ntime.sleep(0.1)\nprint(' bar', end='\\r bar')\nsys.exit(3)"
+    )
     primary, secondary = pty.openpty()
     with subprocess.Popen(
         [sys.executable, ROOT / "scripts" / "without-list", sys.executable, "-c", code],
@@ -148,7 +152,7 @@ def test_the_list_of_packages_is_left_out_and_the_bars_are_not() -> None:
             pass  # Linux reports the end of a terminal's last writer as an error
         os.close(primary)
         assert process.wait(DEADLINE_S) == 3
-    assert shown.replace(b"\r\n", b"\n") == b"Resolved 2 packages\n bar\r bar"
+    assert shown.replace(b"\r\n", b"\n") == b"Resolved 202 packages\n bar\r bar"
 
 
 @pytest.fixture
