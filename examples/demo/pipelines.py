@@ -63,7 +63,7 @@ async def pipelines_part(cluster: Cluster, console: Console, directory: Path) ->
         )
         return True
     console.print(
-        "[bold]archive and audit[/] of the same messages, on local Spark, about half a minute"
+        "[bold]archive and audit[/] of the same messages, on local Spark, about a minute"
     )
     # The cluster lives on this thread's loop.
     return await asyncio.to_thread(_run, cluster.namesrv, directory)
