@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.integration.test_snippets import of
-from tests.waits import eventually
 
 from cometmq import AdminClient, Message, Producer
 from cometmq.testing import Cluster
 
 
-def test_the_programs_of_the_guides_to_spark_run(spark: Any, tmp_path: Path) -> None:
+def test_the_programs_of_the_guides_to_spark_run(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pyspark.sql.functions import col
 
+    monkeypatch.chdir(tmp_path)  # for what a program writes beside itself
     # Programs name the source once more: what they read is made first.
     batch, stream, store, write, write_stream = of("docs/spark.md")
     [lag] = of("docs/spark-options.md")
@@ -44,8 +47,12 @@ def test_the_programs_of_the_guides_to_spark_run(spark: Any, tmp_path: Path) -> 
             "*", col("tags").alias("sharding_key"), col("born_time").alias("created")
         )
         run(write, orders=keyed)
-        assert eventually(orders.count, lambda count: count == 6)
-        rows = spark.readStream.format("rate").load().selectExpr("cast(value as binary) as body")
+        assert run(batch)["orders"].count() == 6
+        rows = (
+            spark.readStream.format("rate")
+            .load()
+            .selectExpr("encode(string(value), 'UTF-8') as body")
+        )
         writing = run(write_stream, rows=rows.limit(2))["query"]
         writing.stop()
         run(archive)

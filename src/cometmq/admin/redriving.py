@@ -29,7 +29,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class LetterOutcome:
-    """Tells what became of a dead letter that was to be sent again.
+    """Says what became of a dead letter that was to be sent again.
 
     It went to `topic`, and lies in queue `queue_id` of `broker_name` at `queue_offset`; these three
     are None while no index has it. `fault` says why it was not sent, or why nobody knows whether it

@@ -89,7 +89,7 @@ def console(
         typer.Option(
             min=1,
             max=60_000,
-            help="A page shows what the servers have told within so many ms, and says what is missing.",
+            help="A page shows the answers that came within so many ms, and says what is missing.",
         ),
     ] = 1000,
     timeout_ms: connection.TimeoutMs = 5000,

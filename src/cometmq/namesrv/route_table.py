@@ -150,7 +150,7 @@ class _Changes:
 class RouteTable:
     """Keeps the table that the module describes. For one thread.
 
-    Every method reads the flags of `config` anew.
+    Every method reads the flags of `config` again.
     """
 
     def __init__(self, config: NamesrvConfig, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -270,7 +270,7 @@ class SlaveConnection(asyncio.Protocol):
         self.close(
             f"it lacks the log from {offset} on, and this master's begins at "
             f"{self._log.min_offset}, since retention removed older files: empty the slave's store "
-            "so that it copies all anew, and raise fileReservedTime here"
+            "so that it copies all again, and raise fileReservedTime here"
         )
 
     def _may_send(self, size: int) -> bool:

@@ -18,7 +18,7 @@ from cometmq.runtime.file_lock import locked
 
 log = structlog.get_logger(__name__)
 
-# A smaller file is not written anew.
+# A smaller file is not written again.
 COMPACT_FROM_BYTES: Final = 8 * 1024 * 1024
 
 # Makes the lines to add from the news that lie before them.

@@ -248,6 +248,6 @@ def _imported(entry: str) -> tuple[str, Predicate]:
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise ConfigError(
             f"filterPredicateModules: {entry} is no plain function; it must take a message and "
-            "tell whether it is wanted"
+            "return whether it is wanted"
         )
     return name, function

@@ -224,7 +224,7 @@ class ClientRelay:
             try:
                 member.connection.send_oneway(command)
             except CometMQError as error:  # the member's removal is under way
-                log.warning("member not told", client_id=member.client_id, reason=str(error))
+                log.warning("member not notified", client_id=member.client_id, reason=str(error))
             await answer.breathe()
         return topic.write_queue_nums, table
 

@@ -50,7 +50,7 @@ class ProofHandlers:
                 f"a slave of brokerName={wanted:.100} asks, this master has brokerName={own}",
                 code=ResponseCode.SYSTEM_ERROR,
             )
-        log.info("a slave has proved who it is", peer=connection.peer)
+        log.info("a slave has proved its identity", peer=connection.peer)
         token = self._admission.issue().hex()
         return response(ResponseCode.SUCCESS, header=AdmitSlaveResponseHeader(token=token))
 

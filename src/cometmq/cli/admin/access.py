@@ -21,7 +21,11 @@ UserName = Annotated[
 Subject = Annotated[
     str,
     typer.Option(
-        "-s", "--subject", metavar="User:NAME", help="Who it is about.", show_default=False
+        "-s",
+        "--subject",
+        metavar="User:NAME",
+        help="The user that it is about.",
+        show_default=False,
     ),
 ]
 Resources = Annotated[
@@ -30,7 +34,7 @@ Resources = Annotated[
         "-r",
         "--resources",
         metavar="Topic:NAME,Group:PREFIX*",
-        help="What it is about.",
+        help="The resources that it is about.",
         show_default=False,
     ),
 ]
@@ -108,7 +112,9 @@ async def create_user(
     name: UserName,
     password: Annotated[
         str,
-        typer.Option("-p", "--password", help="What it signs with.", show_default=False),
+        typer.Option(
+            "-p", "--password", help="The secret key that it signs with.", show_default=False
+        ),
     ],
     kind: Annotated[
         str, typer.Option("-t", "--userType", metavar="Super|Normal", help=_Kind)
@@ -132,7 +138,9 @@ async def update_user(
     name: UserName,
     password: Annotated[
         str | None,
-        typer.Option("-p", "--password", help="What it signs with.", show_default=False),
+        typer.Option(
+            "-p", "--password", help="The secret key that it signs with.", show_default=False
+        ),
     ] = None,
     kind: Annotated[
         str | None,
@@ -264,7 +272,7 @@ async def update_acl(
     cluster: Cluster = None,
     broker: Broker = None,
 ) -> None:
-    """Say anew what a user may do with resources; what is said of others stays."""
+    """Say again what a user may do with resources; what is said of others stays."""
     entries = _entries(resources, actions, decision, source_ip)
     await run.change(
         f"change the policies of {subject} for {resources}",

@@ -53,7 +53,12 @@ async def update_acl_config(
     account: Account,
     secret: Annotated[
         str,
-        typer.Option("-s", "--secretKey", help="What the account signs with.", show_default=False),
+        typer.Option(
+            "-s",
+            "--secretKey",
+            help="The secret key that the account signs with.",
+            show_default=False,
+        ),
     ],
     white: Annotated[
         str | None,

@@ -99,7 +99,8 @@ async def update_sub_group(
         ),
     ] = 1,
     notify: Annotated[
-        Any, _flag("-a", "notifyConsumerIdsChanged", "Are members told who comes and goes?")
+        Any,
+        _flag("-a", "notifyConsumerIdsChanged", "Are members notified when others come and go?"),
     ] = "true",
     attributes: Annotated[
         Any,

@@ -148,7 +148,7 @@ async def _look(run: Run, group: str, now_ms: int) -> Seen:
         return Seen(undone, [Finding(group, None, text)] if waiting else [])
     members = await ask_members(run, found)
     findings = [
-        Finding(group, client_id, f"did not tell about itself: {error}")
+        Finding(group, client_id, f"did not report about itself: {error}")
         for client_id, error in members.errors.items()
     ]
     return Seen(undone, findings + judge(group, members.told, now_ms))

@@ -90,7 +90,8 @@ async def reset_offset_by_time(
     for_cpp: Annotated[
         bool,
         typer.Option(
-            "--cplus", help="Have brokers of 4.x tell the members as C++ clients read it."
+            "--cplus",
+            help="Have brokers of 4.x notify the members in the form that C++ clients read.",
         ),
     ] = False,
 ) -> None:
@@ -121,7 +122,8 @@ async def skip_accumulated_message(
 async def clone_group_offset(
     run: Run,
     source: Annotated[
-        str, typer.Option("-s", "--srcGroup", metavar="NAME", help="Whose offsets to copy.")
+        str,
+        typer.Option("-s", "--srcGroup", metavar="NAME", help="The group to copy offsets from."),
     ],
     target: Annotated[
         str, typer.Option("-d", "--destGroup", metavar="NAME", help="The group that gets them.")

@@ -49,7 +49,7 @@ async def query_queue(
         typer.Option(
             "-g",
             "--consumer",
-            help="Also tell what this group selects, if it is online.",
+            help="Also say what this group selects, if it is online.",
             show_default=False,
         ),
     ] = None,

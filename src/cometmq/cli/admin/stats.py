@@ -191,7 +191,7 @@ async def broker_consume_stats(
             found = await run.admin.brokers.progress(ordered_only=order, broker=broker)
     except TimeoutError as error:
         raise RequestTimeoutError(
-            f"{broker} did not tell the progress of all groups within {wait_ms} ms; give it longer by "
+            f"{broker} did not report the progress of all groups within {wait_ms} ms; give it longer by "
             "--timeoutMillis, or ask for one group by consumerProgress"
         ) from error
     rows = [

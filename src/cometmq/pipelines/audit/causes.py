@@ -263,7 +263,7 @@ class Differences:
             a.NOT_SENT,
             holds,
             [
-                (f.col("send_failed") > 0, "its sender was told of a failure", True),
+                (f.col("send_failed") > 0, "its sender got an error", True),
                 (f.col("origin").isNotNull(), f.col("origin"), True),
                 (
                     f.col("untraced") & f.lit(told.sent_by == TRACE),

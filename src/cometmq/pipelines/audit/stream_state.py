@@ -150,7 +150,7 @@ class StateDirectory:
         except (msgspec.DecodeError, OSError) as error:
             raise ConfigError(
                 f"{self._file} cannot be read ({error}): restore it from a copy, or give the audit "
-                "another state, with which it begins anew"
+                "another state, with which it begins again"
             ) from error
         if state.version != _VERSION:
             raise ConfigError(
