@@ -44,7 +44,7 @@ _STYLES: Final = {"serving": "green", "in step": "green", "behind": "yellow"}
 
 
 class Row(NamedTuple):
-    """What the table says of a broker at one moment. Sizes are in bytes, rates per second."""
+    """Holds what the table says of a broker at one moment. Sizes are in bytes, rates per second."""
 
     name: str
     role: str

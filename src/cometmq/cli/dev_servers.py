@@ -34,7 +34,7 @@ _HIGHEST_PORT: Final = 65535
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevPlan:
-    """What to run, where, and on which ports; port 0 stands for free ones."""
+    """Holds what to run, where, and on which ports; port 0 stands for free ones."""
 
     root: Path
     host: str

@@ -75,7 +75,7 @@ class BrokerKey(NamedTuple):
 
 @dataclass
 class Registration:
-    """What a broker reports of itself (header and body of request code 103).
+    """Holds what a broker reports of itself (header and body of request code 103).
 
     `enable_acting_master` is None from brokers that do not know of it (4.x).
     """

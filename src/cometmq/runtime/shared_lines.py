@@ -102,7 +102,7 @@ class SharedLines:
                 try:
                     self._write_anew()
                 except OSError as error:
-                    # The lines are added. Whoever got an error would add them once more.
+                    # The lines are added. A caller that got an error would add them once more.
                     self._compact_from_bytes = self._seen + self._least_bytes // 8
                     log.warning("shared file grows on", path=str(self.path), why=str(error))
         return news

@@ -30,7 +30,7 @@ QUIET_S: Final = 3.0
 
 @dataclass(frozen=True)
 class KeptPart:
-    """What a task has put into the outbox. `name` is None if the task had no rows, or if it
+    """Holds what a task has put into the outbox. `name` is None if the task had no rows, or if it
     `skipped` them because its unit is decided.
     """
 

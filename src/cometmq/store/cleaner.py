@@ -339,7 +339,7 @@ class Cleaner:
     def _delete(self, path: Path, queue: ConsumeQueue | None = None) -> None:
         """Delete a file that was detached, from `queue` or else from the log."""
         if queue is not None and not self._is_there(queue):
-            # Whoever removed the queue removes its files. A file of this name may be the first one
+            # The code that removed the queue removes its files. A file of this name may be the first one
             # of a queue that was made since.
             return
         try:

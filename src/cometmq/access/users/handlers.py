@@ -45,7 +45,7 @@ _BySubject: TypeAlias = Request[AclRequestHeader]
 class UserHandlers:
     """Reads and changes the users and policies of `store`. For the loop's thread.
 
-    Whoever sends these requests has signed them: `UserRules` keeps them off the white lists.
+    The senders of these requests have signed them: `UserRules` keeps them off the white lists.
     """
 
     def __init__(self, store: UserStore) -> None:

@@ -66,7 +66,7 @@ class ClientRelay:
         self._clock = parts.clock
         self._long_answers = parts.long_answers
         self._questions = Questions(parts.long_answers)
-        # Those that `register` gives; none check anything before.
+        # The requests that `register` gives; none check anything before.
         self._handlers = Handlers()
         self._topics = parts.topics
         self._groups = parts.groups

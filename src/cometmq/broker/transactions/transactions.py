@@ -115,7 +115,7 @@ class Transactions:
         self._unanswered: list[tuple[Connection, Request[EndTransactionRequestHeader]]] = []
         self._config = config
         self._store = store
-        # Those that `register` gives; none check anything before.
+        # The requests that `register` gives; none check anything before.
         self._handlers = Handlers()
         self._topics = topics
         self._offsets = offsets

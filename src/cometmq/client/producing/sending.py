@@ -234,7 +234,7 @@ class Sender:
                 except CometMQError as error:
                     if stored is not None:
                         return stored
-                    # What a name server answers says nothing of the message.
+                    # An answer of a name server says nothing of the message.
                     raise _saying(error, doubt) from error.__cause__
             queue = self._choose(route, avoid)
             if not self._instance.heartbeats.all_reached:

@@ -41,7 +41,7 @@ Case = tuple[Any, Any, bool]
 
 @dataclass(frozen=True)
 class Told:
-    """What the expressions need to know besides the row.
+    """Holds what the expressions need to know besides the row.
 
     sent_by, consumed_by: OFFSETS, TRACE or LEDGER; the second by group.
     placed: the groups for which the log gives offsets, or says that there are none.

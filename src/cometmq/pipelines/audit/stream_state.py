@@ -75,7 +75,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What is true after a round.
+    """Holds what is true after a round.
 
     read_ms: everything stored before this time was read.
     judged_ms: sends and consumptions before this time have a verdict, or are pending.
