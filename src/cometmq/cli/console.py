@@ -51,7 +51,7 @@ def console(
         str,
         typer.Option(
             metavar="ADDRESSES",
-            help="Addresses and networks that may ask for /metrics without a login, beside the own machine.",
+            help="Addresses and networks that may ask for /metrics without a login, besides this machine.",
             show_default=False,
         ),
     ] = "",
@@ -59,13 +59,16 @@ def console(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A JSON file with who may log in, read again when it changes. Without it the console makes an operator and a "
+            help="A JSON file of accounts that may log in, read again when it changes. Without it the console makes an operator and a "
             "reader at each start and prints their passwords.",
             show_default=False,
         ),
     ] = None,
     no_login: Annotated[
-        bool, typer.Option("--no-login", help="Let everybody in who reaches the port.")
+        bool,
+        typer.Option(
+            "--no-login", help="Ask for no login: everybody who reaches the port may act."
+        ),
     ] = False,
     root: Annotated[Path, typer.Option(metavar="DIR", help="Where the audit log is kept.")] = Path(
         "cometmq-console"

@@ -49,7 +49,7 @@ def _show_script(wanted: bool) -> None:
 
 
 def pipeline(
-    name: Annotated[Name, typer.Argument(metavar="NAME", help="One of those below.")],
+    name: Annotated[Name, typer.Argument(metavar="NAME", help="A pipeline of the list below.")],
     config: Annotated[
         Path,
         typer.Option(

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 Directory = Annotated[
     Path,
     typer.Argument(
-        metavar="DIR", help="What storePathRootDir names.", show_default=False, readable=False
+        metavar="DIR",
+        help="The store directory, which storePathRootDir names.",
+        show_default=False,
+        readable=False,
     ),
 ]
 Settings = Annotated[

@@ -33,7 +33,8 @@ def rejoin(
     commit_log: CommitLogDirectory = None,
     output: Output = Form.TABLE,
     write: Annotated[
-        bool, typer.Option("--write", help="Do it. Without, only say what would be done.")
+        bool,
+        typer.Option("--write", help="Write the changes; without it, only say what would be done."),
     ] = False,
     everything: Annotated[
         bool,

@@ -44,19 +44,25 @@ Actions = Annotated[
         "-a",
         "--actions",
         metavar="Pub,Sub,…",
-        help="Some of Pub, Sub, Create, Update, Delete, Get, List, All.",
+        help="One or more of Pub, Sub, Create, Update, Delete, Get, List, All.",
         show_default=False,
     ),
 ]
 SourceIp = Annotated[
     str | None,
     typer.Option(
-        "-i", "--sourceIp", metavar="IP,…", help="Only requests from there.", show_default=False
+        "-i",
+        "--sourceIp",
+        metavar="IP,…",
+        help="Only requests from these addresses.",
+        show_default=False,
     ),
 ]
 Decision = Annotated[
     str,
-    typer.Option("-d", "--decision", metavar="Allow|Deny", help="May it?", show_default=False),
+    typer.Option(
+        "-d", "--decision", metavar="Allow|Deny", help="Whether it may.", show_default=False
+    ),
 ]
 _Kind = "Super may do everything."
 _FromBroker = Annotated[
@@ -152,7 +158,7 @@ async def update_user(
             "-s",
             "--userStatus",
             metavar="enable|disable",
-            help="May it connect?",
+            help="Whether it may connect.",
             show_default=False,
         ),
     ] = None,

@@ -95,12 +95,18 @@ async def update_sub_group(
     when_slow: Annotated[
         int,
         typer.Option(
-            "-w", "--whichBrokerWhenConsumeSlowly", help="The one that it goes to when it is slow."
+            "-w",
+            "--whichBrokerWhenConsumeSlowly",
+            help="The id of the broker that slow members are sent to.",
         ),
     ] = 1,
     notify: Annotated[
         Any,
-        _flag("-a", "notifyConsumerIdsChanged", "Are members notified when others come and go?"),
+        _flag(
+            "-a",
+            "notifyConsumerIdsChanged",
+            "Whether members are notified when others come and go.",
+        ),
     ] = "true",
     attributes: Annotated[
         Any,

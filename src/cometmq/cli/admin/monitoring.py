@@ -60,7 +60,7 @@ class Seen(NamedTuple):
 async def start_monitoring(
     run: Run,
     interval_s: Annotated[
-        float, typer.Option("--interval", metavar="S", min=0.1, help="A round begins so often.")
+        float, typer.Option("--interval", metavar="S", min=0.1, help="How often a round begins.")
     ] = 60.0,
     rounds: Annotated[
         int | None,

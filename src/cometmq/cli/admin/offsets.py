@@ -31,7 +31,7 @@ Force = Annotated[
         "--force",
         metavar=TRUTH,
         parser=truth,
-        help="With false no offset moves ahead, which brokers of 5.x do not heed.",
+        help="With false no offset moves ahead; brokers of 5.x ignore it.",
     ),
 ]
 
@@ -132,7 +132,7 @@ async def clone_group_offset(
     offline: Annotated[
         str | None,
         typer.Option(
-            "-o", "--offline", help="Taken and not heeded, as by mqadmin.", show_default=False
+            "-o", "--offline", help="Accepted and ignored, as by mqadmin.", show_default=False
         ),
     ] = None,
 ) -> None:

@@ -76,7 +76,7 @@ async def consumer_progress(
             "--showClientIP",
             metavar=TRUTH,
             parser=truth,
-            help="Show which client has each queue?",
+            help="Whether to show which client has each queue.",
         ),
     ] = "false",
     cluster: Annotated[

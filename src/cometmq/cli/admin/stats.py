@@ -180,7 +180,13 @@ async def broker_consume_stats(
     ] = 0,
     order: Annotated[
         Any,
-        typer.Option("-o", "--order", metavar=TRUTH, parser=truth, help="Only ordered topics?"),
+        typer.Option(
+            "-o",
+            "--order",
+            metavar=TRUTH,
+            parser=truth,
+            help="Whether to list ordered topics only.",
+        ),
     ] = "false",
 ) -> None:
     """Show how far all groups are in the queues of one broker."""
