@@ -75,5 +75,5 @@ async def ask_for_token(client: RemotingClient, address: str, broker_name: str) 
     except ValueError:
         token = b""
     if len(token) != TOKEN_SIZE:
-        raise ProtocolError(f"the master at {address} gave a token that is none")
+        raise ProtocolError(f"the master at {address} gave an invalid token")
     return token

@@ -551,7 +551,7 @@ class Transactions:
     ) -> RemotingCommand | None:
         header = request.header
         if self._config.broker_id != MASTER_ID:
-            raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions")
+            raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave does not end transactions")
         if header.commit_or_rollback not in _VERDICTS:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
