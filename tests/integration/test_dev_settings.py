@@ -9,8 +9,8 @@ from tests.integration.test_dev_json import dev, told
 from typer.testing import CliRunner
 
 from cometmq import AdminClient
-from cometmq.cli.dev_screen import DevScreen
-from cometmq.cli.dev_servers import DevPlan, DevServers
+from cometmq.cli.dev.screen import DevScreen
+from cometmq.cli.dev.servers import DevPlan, DevServers
 from cometmq.cli.dev_settings import NO_SETTINGS, dev_settings
 from cometmq.cli.main import app
 from cometmq.errors import ConfigError

@@ -34,8 +34,8 @@ import cometmq
 from cometmq.broker.config import CONFIG_CLASSES as BROKER_CLASSES
 from cometmq.cli.main import app
 from cometmq.namesrv.config import CONFIG_CLASSES as NAMESRV_CLASSES
-from cometmq.runtime.config import parse_properties
-from cometmq.runtime.config_check import misspelt_keys
+from cometmq.runtime.configuration.check import misspelt_keys
+from cometmq.runtime.configuration.config import parse_properties
 from cometmq.testing import Cluster
 
 __all__ = ["patient_announcements"]

@@ -16,7 +16,7 @@ from cometmq.access.config import AccessConfig
 from cometmq.broker import config as broker_config
 from cometmq.errors import ConfigError
 from cometmq.namesrv import config as namesrv_config
-from cometmq.runtime.config import keys_of, load_properties, new_config
+from cometmq.runtime.configuration.config import keys_of, load_properties, new_config
 
 # What a broker of `cometmq dev` has unless a file or an option says otherwise.
 DEFAULTS: Final[Mapping[str, str]] = {

@@ -17,7 +17,7 @@ from cometmq.model.subscription import (
     MAX_TAGS,
     SubscriptionData,
 )
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.cluster import (
     HeartbeatData,
     LockBatchRequestBody,
     SubscriptionGroupList,

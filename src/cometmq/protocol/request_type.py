@@ -13,8 +13,8 @@ from enum import Enum, IntEnum, auto
 from typing import Any, Final, Generic, TypeVar
 
 from cometmq.protocol.command import RemotingCommand, Request, request
+from cometmq.protocol.fastjson.dialect import MAX_DIALECT_REQUEST_LENGTH, decode_body, encode_body
 from cometmq.protocol.header import Header, HeaderT
-from cometmq.protocol.json_dialect import MAX_DIALECT_REQUEST_LENGTH, decode_body, encode_body
 from cometmq.protocol.limits import check_objects, listed_names
 
 AnswerT = TypeVar("AnswerT", bound=Header)
