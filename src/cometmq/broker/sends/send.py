@@ -438,29 +438,43 @@ class SendHandler:
         Java's broker adds the properties of a batch to those of its messages.
         """
         began_s = self._monotonic()
-        header = request.header
-        places: list[tuple[int, int]] = []
-
-        def put(entry: BatchEntry) -> None:
-            message = IncomingMessage(
-                queue.topic,
-                queue.queue_id,
-                entry.body,
-                decode_properties(entry.properties.decode("utf-8", "replace")) | delays,
-                header.born_timestamp,
-                connection.packed_peer,
-                flag=entry.flag,
-                sys_flag=header.sys_flag | topic_sys_flag,
-                reconsume_times=header.reconsume_times or 0,
-            )
-            places.append(self._put.put(message))
-
         # All are checked before the first one is stored.
         entries: list[BatchEntry] = []
         await run_slices(map(entries.append, (entry for entry, _ in checked)))
+        places: list[tuple[int, int]] = []
+        put = partial(self._put_timed, connection, request, queue, topic_sys_flag, delays, places)
         await run_slices(map(put, entries))
         offsets = [place for _, place in places]
         self._acknowledge_batch(connection, request, queue, offsets, places[0][0], began_s)
+
+    def _put_timed(
+        self,
+        connection: Connection,
+        request: SendRequest,
+        queue: ConsumeQueue,
+        topic_sys_flag: int,
+        delays: dict[str, str],
+        places: list[tuple[int, int]],
+        entry: BatchEntry,
+    ) -> None:
+        """Store one message of a batch, and add its place.
+
+        A method: a function in a compiled coroutine leaves an exception behind as the handled one of
+        its thread, and later errors name it as their context.
+        """
+        header = request.header
+        message = IncomingMessage(
+            queue.topic,
+            queue.queue_id,
+            entry.body,
+            decode_properties(entry.properties.decode("utf-8", "replace")) | delays,
+            header.born_timestamp,
+            connection.packed_peer,
+            flag=entry.flag,
+            sys_flag=header.sys_flag | topic_sys_flag,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        places.append(self._put.put(message))
 
     async def _send_large(
         self,
