@@ -117,7 +117,12 @@ def test_the_second_part_finds_the_store_of_the_first(tmp_path: Path) -> None:
 
 def test_what_follows_is_said_with_the_time_that_it_takes_here(tmp_path: Path) -> None:
     def said() -> str:
-        command = [ROOT / "scripts" / "demo-follows", "reports", tmp_path / "spark", tmp_path]
+        command = [
+            str(ROOT / "scripts" / "demo-follows"),
+            "reports",
+            str(tmp_path / "spark"),
+            str(tmp_path),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return " ".join(done.stdout.split())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import cometmq.testing
 from cometmq.aio import AdminClient
 from cometmq.cli.dev.sample import _DELAY_MINUTES, _LETTERS, _UNDECIDED, TOPICS, Sample
-from cometmq.cli.dev_settings import DEFAULTS
+from cometmq.cli.dev.settings import DEFAULTS
 from cometmq.testing import Cluster
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from cometmq import AdminClient
 from cometmq.cli.dev.screen import DevScreen
 from cometmq.cli.dev.servers import DevPlan, DevServers
-from cometmq.cli.dev_settings import NO_SETTINGS, dev_settings
+from cometmq.cli.dev.settings import NO_SETTINGS, dev_settings
 from cometmq.cli.main import app
 from cometmq.errors import ConfigError
 

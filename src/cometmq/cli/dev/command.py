@@ -127,7 +127,7 @@ def dev(
     """Run a name server, brokers and the web console in one process, ready within a second."""
     from cometmq.cli.dev.console import console_for
     from cometmq.cli.dev.servers import DevPlan, DevServers
-    from cometmq.cli.dev_settings import dev_settings
+    from cometmq.cli.dev.settings import dev_settings
     from cometmq.cli.servers.serving import begin_log
     from cometmq.runtime.host.bus_errors import explain_bus_errors
     from cometmq.runtime.loop import run

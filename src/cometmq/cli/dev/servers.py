@@ -15,7 +15,7 @@ from cometmq.broker.config import broker_configs
 from cometmq.broker.operation.config_handlers import GivenConfig
 from cometmq.broker.processes import STRIDE, check_root, check_single
 from cometmq.broker.server import Broker
-from cometmq.cli.dev_settings import NO_SETTINGS, DevSettings, properties_of
+from cometmq.cli.dev.settings import NO_SETTINGS, DevSettings, properties_of
 from cometmq.errors import ConfigError
 from cometmq.namesrv.config import namesrv_configs
 from cometmq.namesrv.server import NameServer
