@@ -30,7 +30,7 @@ $(READY): pyproject.toml locks/dev.txt
 
 # An environment of its own: PySpark is some hundred megabytes that nothing else needs.
 $(SPARK_READY): pyproject.toml locks/dev-spark.txt
-	@PYTHON=$(PYTHON) scripts/environment $(VENV)-spark dev,spark '(with PySpark, 430 MB: some minutes, once)'
+	@PYTHON=$(PYTHON) scripts/environment $(VENV)-spark dev,spark '(with PySpark, 430 MB, once)'
 	@touch $@
 
 # Other versions of PySpark, and what Spark Connect needs, each in a directory that is put in front of
@@ -64,10 +64,14 @@ $(DOCS_READY): pyproject.toml locks/docs.txt
 compiled: $(READY)
 	@$(BIN)/python scripts/compile --optional
 
-# Where Spark can run it ends with the pipelines, in the environment that has PySpark.
-demo: compiled ## Send 10,000 order events through a whole cluster, prove that none is lost; archive and audit them
-	@if scripts/java-for-spark && $(MAKE) -s $(SPARK_READY); then \
-		$(VENV)-spark/bin/python scripts/store-jar --optional; $(VENV)-spark/bin/python -m examples.demo; else $(BIN)/python -m examples.demo; fi
+# The cluster's part needs little and comes at once; the rest follows where Spark can run.
+DEMO := reports/demo
+demo: $(READY) ## Send 10,000 order events through a whole cluster, prove that none is lost; archive and audit them
+	@$(BIN)/python -m examples.demo --part messages $(DEMO)
+	@if scripts/java-for-spark; then \
+		scripts/demo-follows $(DEMO) $(VENV)-spark $(VENV) && $(MAKE) -s $(SPARK_READY) && \
+		$(VENV)-spark/bin/python -m examples.demo --part pipelines $(DEMO); \
+	else $(BIN)/python -m examples.demo --part pipelines $(DEMO); fi
 
 test: compiled ## The unit, integration and short fuzz tests
 	@$(BIN)/python -m pytest -q $(PARALLEL) $(ARGS)

@@ -27,7 +27,7 @@ from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 
 # What must come has all the time that a busy machine may need.
 WAIT_S = 60.0 * PACE
-# A program that a test runs: Python starts anew, and it may run a whole example.
+# A program that a test runs: Python starts again, and it may run a whole example.
 PROCESS_WAIT_S = 200.0 * PACE
 # Spark, and what else takes a JVM or two of the same machine.
 JVM_WAIT_S = 600.0 * PACE

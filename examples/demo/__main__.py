@@ -1,9 +1,14 @@
-"""`python -m examples.demo [DIR]`: runs the parts of the demo on one cluster; exit status 0 says that
-every part holds. DIR (`reports/demo`) keeps the reports.
+"""`python -m examples.demo [--part PART] [DIR]`: runs the parts of the demo on one cluster; exit status 0
+says that every part holds. DIR (`reports/demo`) keeps the reports.
+
+`--part messages` leaves its store in DIR, and `--part pipelines` opens that store again: `make demo`
+shows the first part before it sets up what the second needs.
 """
 
 from __future__ import annotations
 
+import argparse
+import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -84,30 +89,47 @@ def _some(names: list[str], limit: int = 10) -> str:
     return ", ".join(names[:limit]) + more
 
 
-PARTS: Final[tuple[Part, ...]] = (messages_part, pipelines_part)
+PARTS: Final[dict[str, Part]] = {"messages": messages_part, "pipelines": pipelines_part}
+# In DIR: the store between two parts that run in processes of their own.
+_STORE: Final = "store"
 
 
-async def demo(console: Console, directory: Path) -> bool:
+async def demo(console: Console, directory: Path, part: str | None = None) -> bool:
     started = time.perf_counter()
-    async with Cluster() as cluster:
+    async with Cluster(directory=None if part is None else _store(directory, part)) as cluster:
         broker = cluster.brokers[0]
         console.print("[bold]CometMQ[/] - name server, broker and clients over real sockets")
         console.print(
             f"name server {cluster.namesrv}, broker {broker.address}, store {cluster.directory}",
             soft_wrap=True,
         )
-        holds = [await part(cluster, console, directory) for part in PARTS]
+        parts = PARTS.values() if part is None else [PARTS[part]]
+        holds = [await run_part(cluster, console, directory) for run_part in parts]
     console.print(
         f"took {time.perf_counter() - started:.1f} s, start and stop of the cluster included"
     )
     return all(holds)
 
 
+def _store(directory: Path, part: str) -> Path:
+    """Return the directory of the store, an empty one for the part that fills it."""
+    store = directory / _STORE
+    if part == "messages":
+        shutil.rmtree(store, ignore_errors=True)
+        store.mkdir(parents=True)
+    elif not store.is_dir():
+        sys.exit(f"{store} is not there: run --part messages first, which leaves its store there")
+    return store
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser("python -m examples.demo", description=__doc__)
+    parser.add_argument("directory", nargs="?", type=Path, default=Path("reports/demo"))
+    parser.add_argument("--part", choices=PARTS, help="only this part (default: all of them)")
+    given = parser.parse_args()
     configure_logging("warning", json=False)
     console = Console(highlight=False)
-    directory = Path(sys.argv[1] if len(sys.argv) > 1 else "reports/demo")
-    sys.exit(0 if run(demo(console, directory)) else 1)
+    sys.exit(0 if run(demo(console, given.directory, given.part)) else 1)
 
 
 if __name__ == "__main__":

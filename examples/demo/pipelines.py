@@ -62,9 +62,7 @@ async def pipelines_part(cluster: Cluster, console: Console, directory: Path) ->
             "pip install 'cometmq\\[spark]', or make demo, which brings it"
         )
         return True
-    console.print(
-        "[bold]archive and audit[/] of the same messages, on local Spark, about half a minute"
-    )
+    console.print("[bold]archive and audit[/] of the same messages, on local Spark, about a minute")
     # The cluster lives on this thread's loop.
     return await asyncio.to_thread(_run, cluster.namesrv, directory)
 

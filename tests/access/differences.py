@@ -25,10 +25,12 @@ _CONSUMES: Final = "it is a part of consuming, as PULL_MESSAGE is"
 _MOVES: Final = "whoever moves offsets decides what the group consumes"
 _DECIDES: Final = "it decides what becomes of a message that was sent to the topic"
 _CHANGES: Final = "it changes the server for all its users"
-_ACCOUNTS: Final = "whoever changes accounts makes himself an administrator"
-_TELLS_ALL: Final = "it tells of the server, or of all topics, groups and clients"
-_TELLS_GROUP: Final = "it tells what a group consumes, and how far it is"
-_TELLS_TOPIC: Final = "it tells of the topic: whoever may send to it or consume from it may ask"
+_ACCOUNTS: Final = "an account that changes accounts makes itself an administrator"
+_TELLS_ALL: Final = "it shows the server, or all topics, groups and clients"
+_TELLS_GROUP: Final = "it shows what a group consumes, and how far it is"
+_TELLS_TOPIC: Final = (
+    "it shows the topic: an account that may send to it or consume from it may ask"
+)
 _READS: Final = "it reads messages, or what of the topic's queues leads to them"
 _NEW: Final = "this release of Java's does not know the request"
 

@@ -1,4 +1,4 @@
-"""A client process that sends and consumes many small messages and tells what memory it holds.
+"""A client process that sends and consumes many small messages and says what memory it holds.
 
 Run as `python -m tests.crash.client_memory NAMESRV FACE COUNT`; prints a JSON line for each tenth:
 `{"sent": …, "consumed": …, "anonymous_kib": …}`. With TRACE=1 in the environment it ends with the lines

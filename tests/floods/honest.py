@@ -73,7 +73,7 @@ class Measured:
 
 
 class Line:
-    """Keeps a connection without blocking; connects anew when it is lost."""
+    """Keeps a connection without blocking; connects again when it is lost."""
 
     def __init__(self, address: str, epoll: select.epoll) -> None:
         host, _, port = address.rpartition(":")

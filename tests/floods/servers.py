@@ -80,7 +80,7 @@ class Server:
         return {}
 
     def forget_peak(self) -> None:
-        """Have the kernel count the peak of resident memory anew."""
+        """Have the kernel count the peak of resident memory again."""
         with contextlib.suppress(OSError):
             Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 

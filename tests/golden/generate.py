@@ -45,7 +45,7 @@ Entry = dict[str, Any]
 
 
 def main() -> None:
-    """Write all of `data/` anew."""
+    """Write all of `data/` again."""
     require_tools("java", "mvn")
     subprocess.run(["mvn", "-B", "-q", "-ntp", "package"], cwd=PROJECT, check=True)
     with tempfile.TemporaryDirectory() as directory:

@@ -1,6 +1,6 @@
 """What a Java master and a Java slave say to each other: `data/replication.json`, made by real brokers.
 
-`python -m tests.golden.replication` writes the file anew, in about a minute, with the servers of the
+`python -m tests.golden.replication` writes the file again, in about a minute, with the servers of the
 interop suite; `load` reads it. Each recording is one connection between a master and its slave of the
 same version, with the time in ms since it was made:
 

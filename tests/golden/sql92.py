@@ -1,6 +1,6 @@
 """What the Java evaluator makes of SQL92 expressions: cases, and `data/sql92.json` made from them.
 
-`python -m tests.golden.sql92` writes the file anew, after `mvn package` in `java/`;
+`python -m tests.golden.sql92` writes the file again, after `mvn package` in `java/`;
 `tests.golden.generate` does so too.
 """
 

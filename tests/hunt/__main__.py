@@ -71,7 +71,7 @@ def _options(kinds: tuple[Kind, ...]) -> argparse.Namespace:
 
 
 class _Progress:
-    """A line of a terminal that is written anew each second."""
+    """A line of a terminal that is written again each second."""
 
     def __init__(self, hunt: Hunt) -> None:
         self._hunt = hunt

@@ -90,6 +90,76 @@ def test_the_demo_shows_its_progress_on_a_terminal(tmp_path: Path) -> None:
     assert "10000/10000" in text
 
 
+def test_the_second_part_finds_the_store_of_the_first(tmp_path: Path) -> None:
+    def run(part: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "examples.demo", "--part", part, str(tmp_path / "demo")],
+            cwd=ROOT,
+            env={**os.environ, "JAVA_HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+
+    early = run("pipelines")
+    assert early.returncode == 1
+    assert "run --part messages first" in early.stderr
+    messages = run("messages")
+    assert (messages.returncode, messages.stderr) == (0, "")
+    assert VERDICT in messages.stdout
+    assert "archive and audit" not in messages.stdout
+    pipelines = run("pipelines")
+    assert (pipelines.returncode, pipelines.stderr) == (0, "")
+    assert "not shown: archive and audit." in pipelines.stdout
+    assert VERDICT not in pipelines.stdout
+
+
+def test_what_follows_is_said_with_the_time_that_it_takes_here(tmp_path: Path) -> None:
+    def said() -> str:
+        command = [
+            str(ROOT / "scripts" / "demo-follows"),
+            "reports",
+            str(tmp_path / "spark"),
+            str(tmp_path),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return " ".join(done.stdout.split())
+
+    (tmp_path / ".seconds").write_text("61\n")
+    assert "It needs PySpark, 430 MB, once. That takes about 5 minutes here." in said()
+    (tmp_path / "spark").mkdir()
+    (tmp_path / "spark" / ".ready").touch()
+    assert "PySpark" not in said()
+    assert "That takes about a minute here. Ctrl-C leaves what is done" in said()
+
+
+def test_the_list_of_packages_is_left_out_and_the_bars_are_not() -> None:
+    lines = ["Resolved 202 packages", *[" \x1b[32m+\x1b[39m \x1b[1mtyper\x1b[0m==0.29.2"] * 200]
+    code = (
+        f"import sys, time\nfor line in {lines!r}: print(line, file=sys.stderr)\n"
+        # A read of the terminal brings lines of the list only, and finds nothing behind them yet.
+        "time.sleep(0.1)\nprint(' + uv==0.9', file=sys.stderr)\ntime.sleep(0.1)\nprint(' bar', end='\\r bar')\nsys.exit(3)"
+    )
+    primary, secondary = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, ROOT / "scripts" / "without-list", sys.executable, "-c", code],
+        stdin=secondary,
+        stdout=secondary,
+        stderr=secondary,
+    ) as process:
+        os.close(secondary)
+        shown = b""
+        try:
+            while data := os.read(primary, 65536):
+                shown += data
+        except OSError:
+            pass  # Linux reports the end of a terminal's last writer as an error
+        os.close(primary)
+        assert process.wait(DEADLINE_S) == 3
+    assert shown.replace(b"\r\n", b"\n") == b"Resolved 202 packages\n bar\r bar"
+
+
 @pytest.fixture
 def events() -> list[OrderEvent]:
     return list(load_events())[:200]

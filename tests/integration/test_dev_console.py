@@ -17,6 +17,7 @@ from tests.waits import WAIT_S
 
 from cometmq.cli.dev import console as dev_console
 from cometmq.cli.dev.console import DevConsole, console_for
+from cometmq.cli.dev.screen import access_lines
 from cometmq.cli.dev.servers import DevPlan
 from cometmq.console.web.listening import listening
 from cometmq.errors import ConfigError
@@ -78,6 +79,14 @@ async def test_a_free_port_is_taken_where_the_usual_one_is_not_free() -> None:
             assert other.getsockname()[1] not in (0, port)
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}"):
             await listening("127.0.0.1", port)
+
+
+def test_the_passwords_stay_below_the_table_of_a_terminal(tmp_path: Path) -> None:
+    web = DevConsole(DevPlan(root=tmp_path, host="127.0.0.1", port=0, broker_port=0), 8080)
+    web.url, web.passwords = "http://127.0.0.1:8080", {"operator": "a" * 20, "reader": "b" * 20}
+    lines = [line.plain for line in access_lines(web)]
+    assert lines == ["", f"console {web.url}", f"operator {'a' * 20}   reader {'b' * 20}"]
+    assert access_lines(None) == []
 
 
 def test_without_the_extra_one_line_says_how_to_get_it(

@@ -481,7 +481,7 @@ def test_a_producer_goes_to_the_other_group_within_one_retry(
 @pytest.mark.parametrize("latency_faults", [False, True])
 @pytest.mark.parametrize("loss", ["power_off", "pause", "silent for clients", "half open"])
 def test_a_silent_master_costs_a_producer_one_attempt(loss: str, latency_faults: bool) -> None:
-    """No connection is reset, so only the attempt's timeout tells that nobody is there."""
+    """No connection is reset, so only the attempt's timeout says that nobody is there."""
 
     async def story(rig: Rig) -> None:
         attempts = Attempts()

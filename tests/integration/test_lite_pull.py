@@ -172,7 +172,7 @@ def test_a_paused_queue_brings_nothing_new(face: Face, name: str) -> None:
     poll_bodies(consumer, 6)
     consumer.pause([queue_of(name, 0)])
     assert consumer.paused_queues() == [queue_of(name, 0)]
-    consumer.seek(queue_of(name, 0), 0)  # this begins a pull anew, so no pull waits at the broker
+    consumer.seek(queue_of(name, 0), 0)  # this begins a pull again, so no pull waits at the broker
     fill(face, name, 2, 1)
     assert poll_bodies(consumer, 2) == [b"0", b"1"]
     assert consumer.poll(200) == []

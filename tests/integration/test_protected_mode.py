@@ -31,8 +31,8 @@ from cometmq.testing.accounts import ADMINISTRATOR
 
 BROKER: Final = "broker-a"
 PROTECTED: Final = {"protectedMode": "true", "metricsExporterType": "DISABLE"}
-OPEN_LINE: Final = "whoever reaches this port is served"
-SLAVES_LINE: Final = "whoever reaches the port for slaves can copy all messages"
+OPEN_LINE: Final = "every host that reaches this port is served"
+SLAVES_LINE: Final = "every host that reaches the port for slaves can copy all messages"
 METRICS_LINE: Final = "whoever reaches the port for metrics is served"
 SENDER: Final = Account("sender-service", topics={"orders": "PUB"})
 

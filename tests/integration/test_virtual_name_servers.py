@@ -322,7 +322,7 @@ def test_an_administrator_asks_past_a_dead_name_server_once() -> None:
             for _ in range(10):
                 await admin.brokers.addresses()
             assert asyncio.get_running_loop().time() - began_s < 2 * ONE_TIMEOUT_S
-            # What is for all name servers tells which of them has not got it.
+            # What is for all name servers says which of them has not got it.
             with pytest.raises(CometMQError, match="failed at 1 of 3 servers"):
                 await admin.brokers.wipe_write_permission("broker-a")
 

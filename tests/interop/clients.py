@@ -55,7 +55,7 @@ Event = dict[str, Any]
 # What a program that serves prints when a scenario is over.
 ENDED = b'{"event":"ended"}\n'
 NOTE = "grün € 😀"
-# How long a consumer that was told how many messages come waits for them: it still tells how many came.
+# How long a consumer that was told how many messages come waits for them: it still says how many came.
 EXPECTED_WITHIN_MS = int(0.8 * JVM_WAIT_S * 1000)
 
 

@@ -33,7 +33,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def resolved() -> Callable[[], bool]:
-    """A Java broker does not tell which transactions it asks for."""
+    """A Java broker does not say which transactions it asks for."""
     return lambda: True
 
 

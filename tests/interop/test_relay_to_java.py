@@ -134,7 +134,7 @@ def go_back(scene: Scene) -> None:
     assert answer.code == 0
     table = decode_queue_table(answer.body, "offsetTable", int)
     assert table[MessageQueue(scene.topic, "broker-a", 0)] == 0
-    # Java drops its queues and waits for 10 s before it begins them anew.
+    # Java drops its queues and waits for 10 s before it begins them again.
     scene.consumer.wait_messages(2 * COUNT)
     eventually(lambda: scene.committed() == COUNT)
 

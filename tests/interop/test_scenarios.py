@@ -262,7 +262,7 @@ def test_a_group_resumes_where_it_stopped(
     offsets, each five seconds and at its end, it forgets those of queues that are not in a list that it
     made before it waited for its turn (`remoteBrokerOffsetStore.persist`); where it gives a queue up, the
     list is that queue. What it has forgotten it never sends, and one run of CI was without those of two
-    queues of four. It tells what it has sent, and that is the measure: a broker that drops it fails here.
+    queues of four. It says what it has sent, and that is the measure: a broker that drops it fails here.
     """
     client, namesrv = pair
     base = {"namesrv": namesrv, "topic": fresh("topic")}

@@ -1,4 +1,4 @@
-"""Ends a simulated run that takes too long in real time, and tells where it was.
+"""Ends a simulated run that takes too long in real time, and says where it was.
 
 In virtual time all waits pass at once, so a run that does not end is one that works for ever: it would
 hang whoever waits for it, and say nothing. Code in virtual time runs on the thread that called it, so a

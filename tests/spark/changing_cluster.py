@@ -15,7 +15,7 @@ class ChangingCluster(Cluster):
         await self.register()
 
     async def forget_routes(self) -> None:
-        """The name server begins anew, and brokers come back to it."""
+        """The name server begins again, and brokers come back to it."""
         await self.restart_name_server()
         await self.register()
 

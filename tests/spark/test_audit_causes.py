@@ -90,7 +90,7 @@ CASES: Final[dict[str, list[Case]]] = {
         ({}, UNKNOWN, False),
     ],
     "stored, not sent": [
-        ({"sent": 0, "send_failed": 1}, "its sender was told of a failure", True),
+        ({"sent": 0, "send_failed": 1}, "its sender got an error", True),
         ({"sent": 0, "origin": "redriven"}, "redriven", True),
         ({"sent": 0, "untraced": True}, "not traced: TRACE_ON is false", True),
         ({"sent": 0, "store_ms": SETTLED_MS + 1}, "stored just before the cut", True),

@@ -1,4 +1,4 @@
-"""`audit` as a stream where traces and ledgers tell what was consumed, by several groups, beside an
+"""`audit` as a stream where traces and ledgers say what was consumed, by several groups, beside an
 archive that compacts.
 """
 

@@ -1,4 +1,4 @@
-"""The listener that tells how far streams are behind."""
+"""The listener that says how far streams are behind."""
 
 from __future__ import annotations
 

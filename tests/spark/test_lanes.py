@@ -202,7 +202,7 @@ async def test_a_log_that_lost_its_beginning_tells_nobody_what_was_sent(cluster:
         file.unlink()
     await cluster.start_broker(0)
     async with lane(cluster, queues, bases) as client:
-        with pytest.raises(DataLossError, match="nobody can tell which of them replay r1 had sent"):
+        with pytest.raises(DataLossError, match="nobody can know which of them replay r1 had sent"):
             await client.send(0, sent)
     async with lane(cluster, queues, bases, exactly_once=False) as client:
         await client.send(0, sent)

@@ -142,6 +142,6 @@ def test_no_message_waits_longer_than_the_delay() -> None:
     assert least.waits(9)
     clock.now_s += 1
     assert not least.waits(9)
-    assert least.waits(1)  # the next wait begins anew
+    assert least.waits(1)  # the next wait begins again
     assert not least.waits(10)
     assert not Least(None, 60_000, clock).waits(1)

@@ -70,7 +70,7 @@ def send_unexplained(sender: Sender) -> None:
 
 
 def test_a_commit_of_a_half_message_that_was_put_back_is_the_same_transaction(spark: Any) -> None:
-    """Java's broker stores a half message anew before it asks; the client commits the first, too."""
+    """Java's broker stores a half message again before it asks; the client commits the first, too."""
     with Cluster() as cluster:
         sender = Sender(cluster)
         for body in (b"hello", b"hello", b"other"):
@@ -129,7 +129,7 @@ def test_every_cause_is_named_and_what_has_none_is_found(spark: Any, tmp_path: P
         ("stored, not sent", "stored before the first record of a send"): 1,
         ("stored, not sent", "replayed"): 1,
         ("stored, not sent", "redriven"): 1,
-        ("stored, not sent", "its sender was told of a failure"): 1,
+        ("stored, not sent", "its sender got an error"): 1,
         ("stored twice", "sent again by its client"): 1,
         ("business key twice", "the order changed"): 1,
         (NOT_CONSUMED, "not subscribed"): 3,

@@ -53,7 +53,7 @@ def lent(readers: KeptReaders, options: LiveOptions) -> BlockingRangeReader:
 
 
 def test_a_task_gets_the_reader_of_the_one_before(readers: KeptReaders, cluster: Cluster) -> None:
-    # Spark unpickles the options anew for each task.
+    # Spark unpickles the options again for each task.
     first = lent(readers, options(cluster))
     assert lent(readers, options(cluster)) is first
     assert first.topics() is not None, "it still runs"

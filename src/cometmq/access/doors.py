@@ -40,7 +40,7 @@ def tell_who_is_served(access: AccessConfig, server: str, host: str, port: int) 
         )
     else:
         log.warning(
-            "whoever reaches this port is served",
+            "every host that reaches this port is served",
             server=server,
             address=address,
             meaning="there is no access control and protectedMode is false: every host that reaches "

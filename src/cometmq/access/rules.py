@@ -13,7 +13,7 @@ from cometmq.runtime.tasks import TaskOwner
 
 
 class Identity(NamedTuple):
-    """What a server is called; a name server has neither cluster nor name."""
+    """Holds what a server is called; a name server has neither cluster nor name."""
 
     cluster: str
     name: str

@@ -43,7 +43,7 @@ _MOST_BROKERS: Final = 200
 _MOST_GROUPS: Final = 50
 _AT_ONCE: Final = 8
 
-# The broker tells how long it has run in whole seconds.
+# The broker says how long it has run in whole seconds.
 _RESOLUTION_MS: Final = 500
 _SKEW_WARNING_MS: Final = 1_000
 _SKEW_ERROR_MS: Final = 30_000
@@ -333,7 +333,7 @@ class ClusterCheckup:
         )
 
     async def _optional(self, question: Awaitable[T]) -> T | None:
-        """Return the answer, None if there is none: another finding tells what is wrong."""
+        """Return the answer, None if there is none: another finding says what is wrong."""
         try:
             return await asyncio.wait_for(question, self._timeout_s)
         except (CometMQError, TimeoutError, UnicodeDecodeError):
@@ -463,7 +463,7 @@ def _identity(broker: _Broker, settings: Mapping[str, str]) -> list[Finding]:
 
 
 def _skew(label: str, info: Mapping[str, str], sent_ms: int, took_ms: int) -> list[Finding]:
-    """Compare the broker's clock with ours: it tells when it started and for how long it has run."""
+    """Compare the broker's clock with ours: it says when it started and for how long it has run."""
     match = _RUNTIME.search(info.get("runtime", ""))
     boot = info.get("bootTimestamp", "")
     if match is None or not boot.isdecimal():

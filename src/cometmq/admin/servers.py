@@ -62,7 +62,7 @@ _AWAY: Final = (ConnectError, ConnectionLostError)
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Tells where a broker is; the master of a broker name has the id 0.
+    """Says where a broker is; the master of a broker name has the id 0.
 
     Cluster and name are empty if the caller gave nothing but the address.
     """

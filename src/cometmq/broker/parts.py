@@ -31,7 +31,7 @@ from cometmq.store.store import MessageStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the services of one broker share. Nothing in it is replaced while the broker runs.
+    """Holds what the services of one broker share. Nothing in it is replaced while the broker runs.
 
     The store is open. `address` is where clients reach the broker; `packed_host` is its form in
     message ids. `clock` never goes back.

@@ -146,7 +146,7 @@ class Broker:
         self._holdings = Holdings(config.max_bytes_in_flight)
         self._counts = ConnectionCounts(config.max_connections, config.max_connections_per_address)
         self._tls = server_tls(config, clock)
-        # What encrypts this broker's own connections, to name servers and to its master.
+        # The settings that encrypt this broker's own connections, to name servers and to its master.
         self._own_tls = None if self._tls is None else self._tls.own
         self._clients = ClientManager(self._clock)
         self._filter_work = FilterWork()
@@ -168,7 +168,7 @@ class Broker:
         self._parts: Parts | None = None
         self._metrics: Metrics | None = None
         self._services: list[Service] = []
-        # What is to be closed, the last first. So a start that fails closes what it has opened.
+        # The parts to be closed, the last first. So a start that fails closes what it has opened.
         self._closing = AsyncExitStack()
         self._closed = False
 

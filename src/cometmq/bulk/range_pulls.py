@@ -144,7 +144,7 @@ class RangePulls:
         self._tasks = TaskOwner(f"range-{queue}")
         self._pending: deque[_Pull] = deque()
         # How many messages a pull asks for, how many answers in a row were full, and how many pulls
-        # may be under way: one, until the first answer tells how many messages fit into an answer.
+        # may be under way: one, until the first answer says how many messages fit into an answer.
         self._step = MAX_MESSAGES
         self._full = 0
         self._pulls = 1
@@ -200,7 +200,7 @@ class RangePulls:
             return None  # the task meets the same fault, and treats it
 
     async def _answered(self, pull: _Pull) -> PullAnswer:
-        """Return the answer to a pull. One that was sent at once and does not get on is begun anew:
+        """Return the answer to a pull. One that was sent at once and does not get on is begun again:
         only `_answer` tells what is missing from what is late.
         """
         if pull.sent is None:

@@ -146,7 +146,7 @@ class BulkSending:
                 await self._send(parcel, attempt)
             except CometMQError as error:
                 if error.stored is Stored.UNKNOWN and self._once:
-                    log.warning("it is not known what is stored", reason=str(error))
+                    log.warning("the stored messages are not known", reason=str(error))
                     self.doubt = error
                     return
                 # The patience begins at the first failure: a slow answer before it does not count.

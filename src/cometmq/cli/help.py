@@ -105,7 +105,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Tells who called an unknown command which one was probably meant."""
+    """Says who called an unknown command which one was probably meant."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None:

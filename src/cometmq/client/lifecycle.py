@@ -34,7 +34,7 @@ class Cached(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClientLoad:
-    """Tells what a client of `group` holds at a moment.
+    """Says what a client of `group` holds at a moment.
 
     `connections` are the servers that its connections lead to, which clients of the same
     `instance_name` share. `pending_sends` are the sends of `send_async` that are under way, with

@@ -32,7 +32,7 @@ class _Kind:
 
 class LineLimiter:
     """A structlog processor that drops a line when its kind, or its kind about its peer, has used
-    up its share of this interval. `summaries` tells how many lines it dropped. For any thread.
+    up its share of this interval. `summaries` says how many lines it dropped. For any thread.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:

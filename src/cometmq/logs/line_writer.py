@@ -28,7 +28,7 @@ _RETRY_S: Final = 1.0
 _DRAIN_S: Final = 1.0
 _PER_WRITE_BYTES: Final = 64 * 1024
 
-# Renders the line that tells how many lines were lost, and why.
+# Renders the line that says how many lines were lost, and why.
 TellLost = Callable[[int, str], str]
 # Returns more texts to write: called about once a second, and with True when the process ends. It returns
 # None if there are no more texts before the next line.

@@ -201,7 +201,7 @@ ACCESS_ACCOUNTS: Final = _declare(
 )
 ACCESS_CHANGES: Final = _declare(
     "cometmq_access_changes_total", _C, "changes",
-    "How often accounts were read anew since the start: the version of what is in force.",
+    "How often accounts were read again since the start: the version of what is in force.",
     servers=_BOTH,
 )  # fmt: skip
 ACCESS_DAMAGED_FILES: Final = _declare(

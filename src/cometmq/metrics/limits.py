@@ -48,7 +48,7 @@ _BUSY: Final = "SYSTEM_BUSY: clients try again"
 _ERROR: Final = "SYSTEM_ERROR"
 _WRONG: Final = "INVALID_PARAMETER"
 _CLOSED: Final = "the connection is closed"
-_TOLD: Final = "the peer is told, and the connection closed"
+_TOLD: Final = "the peer gets the reason, and the connection is closed"
 _ILLEGAL: Final = "MESSAGE_ILLEGAL"
 
 
@@ -80,13 +80,13 @@ def _declare(
 
 _declare(
     "maxConnections", "connections", "Open connections in all.",
-    "the new one takes the place of one that never sent anything, or is told and closed",
+    "the new one takes the place of one that never sent anything, or gets the reason and is closed",
     "a broker of Java's serves some ten thousand clients at most", servers=_BOTH,
 )  # fmt: skip
 _declare(
     "maxConnectionsPerAddress", "connections",
     "Open connections from one IP address, of IPv6 from one /64, also from this machine; 0 is no limit.",
-    "the new one is told and closed",
+    "the new one gets the reason and is closed",
     "more than 20,000 clients behind one address of a NAT or a proxy are rare: set more, or 0, there",
     servers=_BOTH,
 )  # fmt: skip
@@ -339,7 +339,7 @@ _declare(
 )  # fmt: skip
 _declare(
     "MAX_MEMBERS_OF_GROUP", "clients", "Clients that are online in one group.", _BUSY,
-    "each is told of all others: groups have some hundred", at="broker.groups.clients",
+    "each gets the list of all others: groups have some hundred", at="broker.groups.clients",
 )  # fmt: skip
 _declare(
     "MAX_MEMBERSHIPS_OF_CONNECTION", "memberships",
@@ -400,7 +400,7 @@ _declare(
     _BUSY, "a pull waits some milliseconds so", at="broker.pulls.waiting",
 )  # fmt: skip
 _declare(
-    "MAX_COLD_PULLS_OF_CONNECTION", "pulls", "Those of one connection.", _BUSY,
+    "MAX_COLD_PULLS_OF_CONNECTION", "pulls", "Counted for one connection.", _BUSY,
     "a client has one pull for each of its queues", at="broker.pulls.waiting",
 )  # fmt: skip
 _declare(

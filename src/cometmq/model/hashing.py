@@ -7,7 +7,7 @@ import sys
 from functools import lru_cache
 from typing import Final
 
-# Whoever sends or pulls may name a tag of a megabyte: 4,096 of them would fill the memory.
+# A client that sends or pulls may name a tag of a megabyte: 4,096 of them would fill the memory.
 LONGEST_CACHED: Final = 256
 
 

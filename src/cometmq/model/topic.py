@@ -10,7 +10,7 @@ from cometmq.model.sysflag import PERM_READ, PERM_RW, PERM_WRITE
 
 
 class DataVersion(msgspec.Struct, rename="camel"):
-    """Tells whether two copies of a table are the same: they are if all three fields are equal."""
+    """Says whether two copies of a table are the same: they are if all three fields are equal."""
 
     counter: Int64 = 0
     state_version: Int64 = 0

@@ -75,7 +75,7 @@ class BrokerKey(NamedTuple):
 
 @dataclass
 class Registration:
-    """What a broker reports of itself (header and body of request code 103).
+    """Holds what a broker reports of itself (header and body of request code 103).
 
     `enable_acting_master` is None from brokers that do not know of it (4.x).
     """
@@ -150,7 +150,7 @@ class _Changes:
 class RouteTable:
     """Keeps the table that the module describes. For one thread.
 
-    Every method reads the flags of `config` anew.
+    Every method reads the flags of `config` again.
     """
 
     def __init__(self, config: NamesrvConfig, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -16,7 +16,7 @@ PIPELINES: Final = {
     "redrive": "Dead letters of a group, counted and sent back",
     "audit": "Sent = stored = archived = consumed, every difference explained",
     "trace": "How long messages took, from the trace topic",
-    "rebuild": "Consume queues and index of a store, made anew from its commit log",
+    "rebuild": "Consume queues and index of a store, made again from its commit log",
 }
 
 

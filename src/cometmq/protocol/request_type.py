@@ -82,7 +82,7 @@ class ResourceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What a request touches, and where its name stands.
+    """Holds what a request touches, and where its name stands.
 
     `path` leads from the typed header to the name, or from the body's value if `in_body`: field
     names separated by dots. A list on the way stands for each of its items, and a text with

@@ -83,7 +83,7 @@ _DENIALS: Final = (
     ),
     (
         re.compile(r"^request code \d+ .* to adminFrom in ", re.DOTALL),
-        "servers without access control tell administrators by their address",
+        "servers without access control know administrators by their address",
     ),
 )
 # How a server that serves its own machine only says so. No credentials help there.

@@ -27,7 +27,7 @@ AsyncHandler = Callable[["Connection", Request[HeaderT]], Awaitable[RemotingComm
 UNSERVED: Final = -1
 # The name of the limits of bodies' lengths: each row of the request table has its own.
 BODY_LIMIT: Final = "MAX_BODY_LENGTH"
-# Whose requests run and inspect a cluster. They come behind those of its clients when the loop is late.
+# The senders of requests that run and inspect a cluster. They come behind those of its clients when the loop is late.
 _OF_ADMINISTRATION: Final = (Right.INSPECT, Right.BROKER, Right.ADMIN)
 # The actions of requests that only read. Their refusals are ordinary answers and do not belong in
 # an operator's log.

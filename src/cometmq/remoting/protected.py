@@ -3,7 +3,7 @@
 Java's servers take requests from whoever reaches their port unless access control is on, and it is
 off after an installation. Here a server without access control listens as Java's do, so that
 everything on one machine works, and answers peers on other machines by a refusal that says what to
-change. Who the peer is, is looked at once, when it connects.
+change. The peer's address is looked at once, when it connects.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class RemotingServer:
     certificates are loaded, it serves TLS as its mode says, and connections have a place from the
     moment when they are accepted. With
     `protection` peers that it does not admit get a refusal of each request. The port is taken from
-    `network`, and `monotonic` tells how long requests take.
+    `network`, and `monotonic` says how long requests take.
     """
 
     def __init__(

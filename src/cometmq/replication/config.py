@@ -58,7 +58,7 @@ class ReplicationConfig:
     # CometMQ's own: the addresses and networks of slaves; see `replication.admission`.
     slaves_from: str = ""
     ha_max_gap_not_in_sync: int = field(default=_MAX_GAP, metadata={"min": 0})
-    # What Java 4.9 calls haMaxGapNotInSync; that one counts where both are given.
+    # Java 4.9 calls it haMaxGapNotInSync; that one counts where both are given.
     ha_slave_fallbehind_max: int | None = field(default=None, metadata={"min": 0})
     ha_flow_control_enable: bool = False
     max_ha_transfer_byte_in_second: int = field(default=100 * 1024 * 1024, metadata={"min": 1})

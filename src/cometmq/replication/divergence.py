@@ -176,7 +176,7 @@ async def find_divergence(store: MessageStore, master: MasterLog) -> Divergence 
             return None
         behind = await master.bytes_at(tail.blank, topic)
         if behind is None or is_blank(behind):
-            # Our brokers show no blanks. The end of the log tells whether there is one.
+            # Our brokers show no blanks. The end of the log says whether there is one.
             bounds = await master.bounds()
             is_longer = bounds.end < own_end
             return _found(Cause.LONGER, tail.blank, own_end, bounds, master) if is_longer else None

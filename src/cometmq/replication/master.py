@@ -39,7 +39,7 @@ _BACKLOG: Final = 16
 class ReplicationMaster:
     """Serves the slaves of one broker at `host`. For the loop's thread only.
 
-    Whoever connects is served, unless `admission` says who is. `on_acknowledged` are called after slaves have reported that they have more of the log, and when
+    Every peer that connects is served, unless `admission` says who is. `on_acknowledged` are called after slaves have reported that they have more of the log, and when
     a slave has gone.
     """
 
@@ -73,7 +73,7 @@ class ReplicationMaster:
         self._listener: Listener | None = None
         # A dict, because it has an order.
         self._connections: dict[SlaveConnection, None] = {}
-        # Those that have yet to prove that they are slaves.
+        # Peers that have yet to prove that they are slaves.
         self._unknown: dict[SlaveConnection, None] = {}
         self._loop = asyncio.get_running_loop()
         self._awaits_append = False
@@ -251,7 +251,7 @@ class ReplicationMaster:
             admission.note_refusal(arrival.peer, admission.refusal(arrival.peer_ip))
             return False
         if len(door.guests) >= MOST_UNKNOWN:
-            # Those that begin a handshake and do not go on must not keep the slaves out.
+            # Peers that begin a handshake and do not go on must not keep the slaves out.
             door.make_room()
         return True
 

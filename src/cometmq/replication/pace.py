@@ -11,7 +11,7 @@ _LEAST_WAIT_S: Final = 0.001
 
 
 class Speed:
-    """Tells how many bytes were counted in the last full second."""
+    """Says how many bytes were counted in the last full second."""
 
     __slots__ = ("_began_s", "_count", "_last", "total")
 

@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 _STEP_BYTES: Final = 256 * 1024
 # What lies nearer to the end of the log has just been written, so it is in memory.
 _RECENT_BYTES: Final = 1024 * 1024
-# Who has sent more at once than this reports faster than any slave writes.
+# A peer that has sent more at once than this reports faster than any slave writes.
 _MOST_REPORTS_BYTES: Final = 4 * 1024
 # Timers that come this much too late show that this process stood still, not its peer.
 _LATE_S: Final = 1.0
@@ -134,7 +134,7 @@ class SlaveConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._admitted and not self._closed:
-            # Who has reported nothing may be a monitor that looks every second whether the port is open.
+            # A peer that has reported nothing may be a monitor that looks every second whether the port is open.
             self._end(
                 "the slave closed the connection" if exc is None else str(exc),
                 quietly=self.start < 0,
@@ -270,7 +270,7 @@ class SlaveConnection(asyncio.Protocol):
         self.close(
             f"it lacks the log from {offset} on, and this master's begins at "
             f"{self._log.min_offset}, since retention removed older files: empty the slave's store "
-            "so that it copies all anew, and raise fileReservedTime here"
+            "so that it copies all again, and raise fileReservedTime here"
         )
 
     def _may_send(self, size: int) -> bool:

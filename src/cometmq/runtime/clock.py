@@ -57,7 +57,7 @@ SYSTEM_CLOCK = SystemClock()
 
 
 def work_clock(monotonic: Callable[[], float]) -> Callable[[], float]:
-    """Return what tells how many seconds of a processor the calling thread has had.
+    """Return what says how many seconds of a processor the calling thread has had.
 
     Unlike the clock it does not go on while the thread waits for the disk, the interpreter or a
     processor. A reading takes 0.3 µs, five times as long. Where time is virtual it is that time.
@@ -124,7 +124,7 @@ class SteadyClock:
         if (now_s - began_s) * 1000 > _NOISE_MS:
             # The thread was held up between the readings, so they are not of one time. The next
             # call looks again. Otherwise this clock would go ahead by that time, and make up for a
-            # second in two minutes, or it would tell that somebody had set the wall clock.
+            # second in two minutes, or it would say that somebody had set the wall clock.
             return now_s
         own_ms = self._base_ms + (now_s - self._base_s) * self._rate
         ahead_ms = own_ms - wall_ms

@@ -24,7 +24,7 @@ _YOUNG: Final = 1
 
 
 class _Young:
-    """What is known of the objects that were made lately."""
+    """Holds what is known of the objects that were made lately."""
 
     is_watched = False
     # What passes over many of them have taken since the last full pass, or the last exemption.

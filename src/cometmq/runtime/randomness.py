@@ -1,6 +1,6 @@
 """Draws random numbers.
 
-Whoever needs them takes a `Randomness` as a parameter, so a test can pass one with a seed. Do not
+Code that needs them takes a `Randomness` as a parameter, so a test can pass one with a seed. Do not
 use it for secrets: who sees enough of the numbers can predict the next ones.
 """
 

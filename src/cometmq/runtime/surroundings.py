@@ -1,6 +1,6 @@
 """Says which clock, randomness, network, workers and state files the calling code has.
 
-Whoever makes an object that needs one of them and is given none takes those of `current()`. On a
+Code that makes an object which needs one of them and is given none takes those of `current()`. On a
 machine these are the machine's. The nodes of a virtual cluster have their own, so that a user's
 code runs there as it is (docs/internals/virtual-time.md).
 """

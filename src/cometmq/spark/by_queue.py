@@ -37,7 +37,7 @@ _MOST: Final = 3
 
 
 class ByQueue:
-    """What an option says of queues: offsets, `earliest` and `latest`, or times in ms."""
+    """Holds what an option says of queues: offsets, `earliest` and `latest`, or times in ms."""
 
     def __init__(self, values: dict[_Key, Value]) -> None:
         self._values = values

@@ -1,4 +1,4 @@
-"""Tell how far each streaming query is behind its topics: a listener for Spark's driver.
+"""Say how far each streaming query is behind its topics: a listener for Spark's driver.
 
     lag = LagListener()
     spark.streams.addListener(lag)
@@ -27,7 +27,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.spark.live.options import LiveTable, offsets_of
 
 _QUEUE: Final = ("query", "topic", "broker", "queue")
-# Queries that were started anew a thousand times must not fill the memory.
+# Queries that were started again a thousand times must not fill the memory.
 MAX_QUERIES: Final = 1000
 
 

@@ -1,4 +1,4 @@
-"""Tell what the installed PySpark offers to Python data sources.
+"""Say what the installed PySpark offers to Python data sources.
 
 version  batch, store, sink      filters pushed down   streams of the source `rocketmq`
 4.0      yes                     no                    no

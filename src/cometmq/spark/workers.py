@@ -1,4 +1,4 @@
-"""Keep in a Python worker of Spark, from task to task, what each task would make anew.
+"""Keep in a Python worker of Spark, from task to task, what each task would make again.
 
 Spark hands a worker process one task after the other, and ends it when no task came for a minute.
 """
@@ -18,7 +18,7 @@ from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.spark.live.options import LiveOptions
 
-# For how long a reader serves. Then a new one reads secrets and certificates anew.
+# For how long a reader serves. Then a new one reads secrets and certificates again.
 KEPT_S: Final = 300.0
 
 

@@ -262,7 +262,7 @@ class Cleaner:
                 "messages instead of deleting them",
             )
         else:
-            log.info("a file of the commit log goes", path=str(path), why=found.trigger)
+            log.info("a file of the commit log is deleted", path=str(path), why=found.trigger)
         if found.is_unmarked(file):
             self._tell_unmarked(path, file, found)
         pause = self._config.delete_commit_log_files_interval
@@ -295,7 +295,10 @@ class Cleaner:
             try:
                 yield from self._copy_what_waits(end)
             except StoreError as error:
-                log.warning("a file stays, what waits in it is not copied", reason=str(error))
+                log.warning(
+                    "a file stays, since the messages that wait in it are not copied",
+                    reason=str(error),
+                )
                 return
             self._settled.append((end, self._log.end))
 
@@ -315,7 +318,7 @@ class Cleaner:
                     raise StoreBusyError(f"{total} records were looked at, the next run goes on")
                 yield Work(lambda: None)
         if total:
-            log.info("what waits in a file that goes is copied", below=end)
+            log.info("the messages that wait in a file to be deleted are copied", below=end)
 
     def _admitted(self, copy_some: Callable[[], int]) -> int:
         """Call `copy_some` even if the disk counts as full: these copies make room."""
@@ -331,7 +334,7 @@ class Cleaner:
     def _delete(self, path: Path, queue: ConsumeQueue | None = None) -> None:
         """Delete a file that was detached, from `queue` or else from the log."""
         if queue is not None and not self._is_there(queue):
-            # Whoever removed the queue removes its files. A file of this name may be the first one
+            # The code that removed the queue removes its files. A file of this name may be the first one
             # of a queue that was made since.
             return
         try:
@@ -394,7 +397,7 @@ class Cleaner:
     def has_lost_all(self, queue: ConsumeQueue) -> bool:
         """Say whether a queue had messages, which all left the log.
 
-        While a file hangs, none has: a restart finds the file again. If the queue had begun anew by
+        While a file hangs, none has: a restart finds the file again. If the queue had begun again by
         then, a rebuild would take the old messages for its new ones.
         """
         if self._hanging or queue.last_message() is None:

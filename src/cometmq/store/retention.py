@@ -131,7 +131,7 @@ class Disks(NamedTuple):
 
 
 class Fate(Enum):
-    """What a run does with a file."""
+    """Names what a run does with a file."""
 
     DELETED = "deleted"
     KEPT = "kept"

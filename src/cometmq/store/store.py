@@ -145,7 +145,7 @@ class MessageStore:
         self.index = IndexService(self._disk, self.commit_log, self.checkpoint, config, clock)
         self._flusher = Flusher(self.commit_log, self.queues, self.checkpoint)
         self._physical_bytes = self._disk.physical_memory_bytes()
-        # Called with topic and id of a queue that began anew in the log of a master; not for what
+        # Called with topic and id of a queue that began again in the log of a master; not for what
         # a recovery finds, which may be long ago.
         self.on_begin_anew: list[Callable[[str, int], None]] = []
         # Called when LIVE_KEYS of `config` have changed.
@@ -678,7 +678,7 @@ class MessageStore:
         unit = self.mender.unit(queue, record.queue_offset)
         if unit is None or unit.physical_offset == record.offset:
             return True
-        # The queue may have begun anew behind the record.
+        # The queue may have begun again behind the record.
         first = queue.unit(queue.min_offset) if self._ledger.is_replica else None
         return first is not None and record.offset < first.physical_offset
 
@@ -821,7 +821,7 @@ class MessageStore:
         Waits for the disk, as little as the deletion itself.
         """
         log.warning(
-            "a queue begins anew, its messages were deleted on the master",
+            "a queue begins again, its messages were deleted on the master",
             topic=topic,
             queue_id=queue_id,
         )
@@ -1013,7 +1013,9 @@ class MessageStore:
                     self._mark_start()
                 loss = self.commit_log.files.loss()
             except StoreStarvedError as error:
-                log.warning("put off", what="a look at the files", reason=str(error))
+                log.warning(
+                    "work on the disk put off", what="a look at the files", reason=str(error)
+                )
                 return
             except StoreError as error:
                 loss = self.commit_log.files.loss()

@@ -1,4 +1,4 @@
-"""Tells what a consumer group has still to consume, with the retries that wait for their delay."""
+"""Says what a consumer group has still to consume, with the retries that wait for their delay."""
 
 from __future__ import annotations
 

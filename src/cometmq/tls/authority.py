@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _AUTHORITY_DAYS: Final = 3650
 _DAYS: Final = 397
-# What is valid for less than this is made anew at the next start.
+# What is valid for less than this is made again at the next start.
 _RENEW_BEFORE: Final = datetime.timedelta(days=30)
 # Clocks of others may be behind.
 _BACKDATED: Final = datetime.timedelta(days=1)
@@ -94,7 +94,7 @@ def make_certificates(directory: Path, names: Iterable[str], clock: Clock) -> Ce
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"certificates cannot be made in {directory}: {error}; remove the directory, and they "
-            "are made anew"
+            "are made again"
         ) from error
     return files
 
@@ -118,7 +118,7 @@ class _Maker:
         self._authority_key: Any = None
 
     def need_authority(self) -> None:
-        """Read the authority, or make one; all that another one signed is made anew then."""
+        """Read the authority, or make one; all that another one signed is made again then."""
         files, x509 = self._files, self._x509
         if files.authority.exists() and self._authority_key_file.exists():
             found = x509.load_pem_x509_certificate(files.authority.read_bytes())

@@ -1,4 +1,4 @@
-"""Read the certificate of a server and its key, and tell when the files have changed.
+"""Read the certificate of a server and its key, and say when the files have changed.
 
 Brokers, name servers and the console use it. The functions block.
 """
@@ -55,7 +55,7 @@ class EndWarning:
 
 
 def marks_of(paths: Iterable[Path]) -> dict[Path, FileMark]:
-    """Return what tells whether files have changed."""
+    """Return what says whether files have changed."""
     marks: dict[Path, FileMark] = {}
     for path in paths:
         try:

@@ -139,7 +139,7 @@ def tls_of(tls: object) -> Tls | None:
 
 
 def handshake_fault(error: OSError) -> str:
-    """Return the text that tells why a TLS connection failed."""
+    """Return the text that says why a TLS connection failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         fault = f"its certificate is refused: {error.verify_message}"
         if error.verify_code in _NAME_FAULTS:

@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What was read at one time."""
+    """Holds what was read at one time."""
 
     serving: ssl.SSLContext | None
     own: ssl.SSLContext | None

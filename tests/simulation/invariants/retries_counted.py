@@ -9,7 +9,7 @@ AbstractSendMessageProcessor.consumerSendMsgBack, ConsumeMessageOrderlyService).
 - Deliveries of retries come from the group's retry topic, or, tried again in place, from where the
   message was delivered before.
 
-Leniencies, and why: dead letters that an operator sent once more (property REDRIVE_ID) begin anew. A
+Leniencies, and why: dead letters that an operator sent once more (property REDRIVE_ID) begin again. A
 consumer that cannot retire a message, or send it back, since a fault keeps it from its brokers, tries it
 in place again and counts on (Java: checkReconsumeTimes, msgBackFailed).
 """

@@ -1,4 +1,4 @@
-"""After a restart, the state file and the log tell what was delivered."""
+"""After a restart, the state file and the log say what was delivered."""
 
 from __future__ import annotations
 

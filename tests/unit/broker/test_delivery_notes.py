@@ -30,7 +30,7 @@ def delays(tmp_path: Path) -> Iterator[DelayBox]:
 
 
 def kill(delays: DelayBox) -> None:
-    """Kill the store, and start it again without saved progress, so that only the log tells what
+    """Kill the store, and start it again without saved progress, so that only the log says what
     was delivered.
     """
     delays.box.crash(delays.store)

@@ -240,7 +240,7 @@ def test_a_lack_of_descriptors_is_logged_and_tried_again(name: str) -> None:
         store = scene(play, flush_interval_commit_log=1_000, flush_interval_consume_queue=1_000)
     assert store.times(name) == [1.0, 2.0]
     assert [(line["event"], line["log_level"], line["reason"]) for line in logs] == [
-        ("put off", "warning", "no descriptor is free")
+        ("work on the disk put off", "warning", "no descriptor is free")
     ]
 
 

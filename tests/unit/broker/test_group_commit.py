@@ -176,7 +176,7 @@ def test_a_disk_that_fails_refuses_all_that_wait_and_says_why() -> None:
         assert {a.remark for a in sends.line.received()} == {"commitlog/0: Input/output error"}
         # They are in the log, so nobody may say that they are not stored.
         assert ANSWER_MEANINGS[FAILED].stored is Stored.UNKNOWN
-        # The next send asks the disk anew, and hears the same or something better.
+        # The next send asks the disk again, and hears the same or something better.
         sends.send(3, end=300)
         await turns(5)
         await sends.synced(1, 300)

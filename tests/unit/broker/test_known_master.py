@@ -47,7 +47,7 @@ def test_a_name_server_that_is_gone_no_longer_counts() -> None:
     master = KnownMaster()
     master.told("ns1", A, A_HA)
     master.told("ns2", A, A_HA)
-    master.told("ns1", None, None)  # as a registration tells that fails
+    master.told("ns1", None, None)  # as a registration says that fails
     master.told("ns2", B, B_HA)
     assert master.address == B
 

@@ -268,16 +268,16 @@ def test_three_slow_messages_on_end_make_it_rest_for_a_minute(
         for _ in range(3):
             assert matches(predicates), "what it took long for is selected all the same"
         with pytest.raises(
-            Refused, match=r"paid rests: .*filterPredicateTimeLimit \(50 ms\)"
+            Refused, match=r"paid is suspended: .*filterPredicateTimeLimit \(50 ms\)"
         ) as no:
             predicates.message_filter(subscription())
     assert no.value.code == ResponseCode.SYSTEM_ERROR
     assert len(functions.seen) == 3
     assert [(line["event"], line["taken_ms"]) for line in logs] == [
-        ("a filter predicate is too slow and rests", 51)
+        ("a filter predicate is too slow and is suspended", 51)
     ]
     functions.watch.now_s += 59
-    with pytest.raises(Refused, match="rests"):
+    with pytest.raises(Refused, match="is suspended"):
         predicates.message_filter(subscription())
     functions.watch.now_s += 1.1
     slow(False)
@@ -305,7 +305,7 @@ def test_after_its_rest_it_has_three_messages_again(
     functions.watch.now_s += 61
     for _ in range(3):
         assert matches(predicates)
-    with pytest.raises(Refused, match="rests"):
+    with pytest.raises(Refused, match="is suspended"):
         predicates.message_filter(subscription())
 
 
@@ -316,7 +316,7 @@ def test_one_that_rests_holds_up_no_other(
     slow(True)
     for _ in range(3):
         matches(predicates)
-    with pytest.raises(Refused, match="rests"):
+    with pytest.raises(Refused, match="is suspended"):
         predicates.message_filter(subscription("paid"))
     assert predicates.message_filter(subscription("large"))
     assert functions.seen

@@ -182,7 +182,7 @@ async def test_a_deleted_topic_is_gone_with_its_messages_and_offsets(tmp_path: P
         assert "orders" not in table["topicConfigTable"]
         answer = await client.ask(SEND, send_ext("orders"), b"x")
         assert answer.code == ResponseCode.TOPIC_NOT_EXIST
-        # Made again it begins anew, also after its queues were built again from the log.
+        # Made again it begins again, also after its queues were built again from the log.
         assert (await client.ask(MAKE, header("orders"))).code == 0
         assert (await client.ask(SEND, send_ext("orders", queueId=1), b"new")).code == 0
     for path in (tmp_path / "consumequeue" / "orders").rglob("*"):

@@ -416,7 +416,7 @@ async def test_heartbeats_do_not_try_all_that_waits_each_time_they_are_sent() ->
         part = await table.woken()
         assert 0 < len(part) <= PER_TURN
         tried += part
-    # Nor does a heartbeat in each turn begin anew: all have their turn.
+    # Nor does a heartbeat in each turn begin again: all have their turn.
     assert tried.count("served") == 1
     table.waiting.close()
 

@@ -216,7 +216,7 @@ ELSEWHERE = BrokerAddress("elsewhere", "broker-x", 0, "10.0.0.3:10911")
 
 
 class Brokers:
-    """Tell how far groups are, by address; who is not in `lags` does not answer."""
+    """Say how far groups are, by address; who is not in `lags` does not answer."""
 
     def __init__(self, lags: dict[str, dict[str, int]]) -> None:
         self.lags = lags

@@ -160,7 +160,7 @@ def test_where_a_message_is_lost_the_next_one_comes_twice(box: Box) -> None:
     third = store.store_timestamp("orders", 0, 2)
     assert store.offset_by_time("orders", 0, third) == 1
     assert store.offset_by_time("orders", 0, third + 1) == 3
-    # And the repair holds when the queues are built anew.
+    # And the repair holds when the queues are built again.
     store.close()
     shutil.rmtree(box.root / "consumequeue")
     again = box.open()
@@ -175,7 +175,7 @@ def test_where_a_message_is_lost_the_next_one_comes_twice(box: Box) -> None:
 def test_a_record_of_an_impossible_queue_offset_was_reported_after_each_repair(
     box: Box, victim: int, left: Iterable[int]
 ) -> None:
-    """No sum covers the queue offset. Queues that are built anew leave the record out."""
+    """No sum covers the queue offset. Queues that are built again leave the record out."""
     place = places(box)[victim]
     flip(log_file(box, place // LOG_FILE), place % LOG_FILE + 20, 0x01)
     assert not report_of(box).is_sound

@@ -25,7 +25,7 @@ def disk() -> ColdDisk:
 
 
 def cold_store(root: Path, disk: ColdDisk, bodies: list[bytes], queues: int = 1) -> MessageStore:
-    """Return a store that was opened anew with these messages, in turns in its queues."""
+    """Return a store that was opened again with these messages, in turns in its queues."""
     box = Box(root, disk=disk, **LARGE)
     store = box.open()
     for number, body in enumerate(bodies):

@@ -239,7 +239,7 @@ def test_a_queue_of_which_a_power_loss_left_an_empty_later_file_begins_at_its_fi
 def test_a_queue_whose_messages_left_the_log_goes_on_behind_them_after_a_power_loss(
     tmp_path: Path,
 ) -> None:
-    """Its newest file may be as empty, and its offset must not begin anew."""
+    """Its newest file may be as empty, and its offset must not begin again."""
     box = Box(tmp_path / "store")
     store = box.open()
     for number in range(5):

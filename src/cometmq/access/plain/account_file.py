@@ -58,7 +58,7 @@ _CLOSING: Final = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 @dataclass(frozen=True)
 class AccountFile:
-    """What a file says. `accounts` are in its order, none twice."""
+    """Holds what a file says. `accounts` are in its order, none twice."""
 
     accounts: dict[str, tuple[PlainAccount, Account]] = field(default_factory=dict)
     white: WhiteList = field(default_factory=lambda: WhiteList([]))

@@ -37,7 +37,7 @@ _TOOLS: Final = "tools.yml"
 
 @dataclass(frozen=True)
 class Table:
-    """What all account files say together."""
+    """Holds what all account files say together."""
 
     accounts: dict[str, Account] = field(default_factory=dict)
     plain: dict[str, PlainAccount] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class AccountFiles:
             known.fault = str(error)
             return
         if content.is_empty and known.content is not None and not known.content.is_empty:
-            # Who writes a file empties it first. Java passes over an empty one, too.
+            # A program that writes a file empties it first. Java passes over an empty one, too.
             known.fault = f"{path} is empty; to take all accounts back write `accounts: []`"
             return
         known.data, known.content, known.fault = data, content, ""

@@ -44,7 +44,7 @@ _NO_RIGHT: Final = Right.NONE
 _TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 # Producers ask for its route before a topic of their own is made (Java: AUTO_CREATE_TOPIC_KEY_TOPIC).
 _ROUTED_FOR_ALL: Final = frozenset({"TBW102", _TRACE_TOPIC})
-# Who answers a request sends to a topic of the cluster, and only the asker gets it (MixAll).
+# A consumer that answers a request sends to a topic of the cluster, and only the asker gets it (MixAll).
 _REPLY_SUFFIX: Final = "_REPLY_TOPIC"
 
 
@@ -268,7 +268,7 @@ def _check_permission(
 ) -> None:
     """Raise AccessRefusedError unless the account has a permission (Java: PlainPermissionChecker)."""
     if kind is ResourceKind.TOPIC and name.startswith(RETRY_PREFIX):
-        # Who consumes for a group also sends to its retry topic.
+        # A member of a group also sends to its retry topic.
         kind, name, needed = ResourceKind.GROUP, name[len(RETRY_PREFIX) :], SUB
     if kind is ResourceKind.TOPIC:
         # What waits in these is everybody's: a default means the topics of users.

@@ -399,7 +399,7 @@ class PutAcl:
         try:
             return PutAcl(info.subject, _checked_policies(info.policies))
         except UserRefusedError as error:
-            # What is wrong with the subject is told first, and only the newest book has that.
+            # A fault of the subject is reported first, and only the newest book has that.
             return PutAcl(info.subject, error)
 
     def __call__(self, book: Book) -> Book:

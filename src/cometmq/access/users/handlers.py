@@ -45,7 +45,7 @@ _BySubject: TypeAlias = Request[AclRequestHeader]
 class UserHandlers:
     """Reads and changes the users and policies of `store`. For the loop's thread.
 
-    Whoever sends these requests has signed them: `UserRules` keeps them off the white lists.
+    The senders of these requests have signed them: `UserRules` keeps them off the white lists.
     """
 
     def __init__(self, store: UserStore) -> None:
@@ -128,7 +128,7 @@ class UserHandlers:
         return await self._put_acl(connection, request, requests.AUTH_CREATE_ACL.body.decode)
 
     async def update_acl(self, connection: Connection, request: _BySubject) -> RemotingCommand:
-        # Java's two do the same: both make what is not there, and say anew what is.
+        # Java's two do the same: both make what is not there, and say again what is.
         return await self._put_acl(connection, request, requests.AUTH_UPDATE_ACL.body.decode)
 
     async def _put_acl(

@@ -313,7 +313,7 @@ class UserRules:
             verdict = account.policies.decide(kind_name, name, actions, ip)
             if len(name) <= MAX_RESOURCE_LENGTH:  # a request may name anything
                 if len(self._verdicts) >= self.most_verdicts:
-                    # Making one anew takes microseconds.
+                    # Making one again takes microseconds.
                     self._verdicts.clear()
                 self._verdicts[key] = verdict
         _refuse_unless(verdict, user, kind_name, name, ip)
@@ -434,7 +434,7 @@ def _codes(key: str, text: str) -> frozenset[int]:
         codes.add(int(part))
     if found := sorted(codes & set(_ADMINISTERED_BY)):
         raise ConfigError(
-            f"{key} has {', '.join(map(str, found))}: whoever may send these may make himself a Super "
-            "user; take them out"
+            f"{key} has {', '.join(map(str, found))}: an account that may send these may make "
+            "itself a Super user; take them out"
         )
     return frozenset(codes)

@@ -48,7 +48,7 @@ class UserStore:
         self._files = files
         self._worker = workers.worker("users")
         self._turn = asyncio.Lock()
-        # Those who wait for it get it in the order in which they came.
+        # Tasks that wait for it get it in the order in which they came.
         self._making = asyncio.Lock()
         # In force; and with the changes that are still to be written, which no one sees yet.
         self.book = Book()

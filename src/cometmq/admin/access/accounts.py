@@ -34,7 +34,7 @@ _ENABLE: Final = "a Java broker manages accounts only with aclEnable=true in its
 
 @dataclass(frozen=True, slots=True)
 class AccountFiles:
-    """Tells which version the default account file of a broker has; `versions` those of all files by
+    """Says which version the default account file of a broker has; `versions` those of all files by
     path, if the broker tells.
     """
 

@@ -237,7 +237,7 @@ class Access(Accounts):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Say anew what a subject may do with these resources; what is said of others stays."""
+        """Say again what a subject may do with these resources; what is said of others stays."""
         return await self._put(
             requests.AUTH_UPDATE_ACL,
             AclRequestHeader(subject=check_subject(subject)),

@@ -1,4 +1,4 @@
-"""Tells what brokers count and know of themselves: statistics, progress, delays, slaves.
+"""Says what brokers count and know of themselves: statistics, progress, delays, slaves.
 
 Commands of mqadmin: statsAll, brokerConsumeStats, haStatus, getBrokerEpoch,
 checkRocksdbCqWriteProgress.
@@ -45,7 +45,7 @@ _TIMER_CHECK: Final = struct.Struct(">4q")
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Tells how much a counter grew, how much per second, and by how much each time."""
+    """Says how much a counter grew, how much per second, and by how much each time."""
 
     total: int
     per_s: float
@@ -54,7 +54,7 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Tells how much a counter grew in the last minute, hour and day."""
+    """Says how much a counter grew in the last minute, hour and day."""
 
     minute: Growth
     hour: Growth
@@ -90,7 +90,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class TimerProgress:
-    """Tells how far a broker has delivered timed messages.
+    """Says how far a broker has delivered timed messages.
 
     What was due before `delivered_ms` (in ms since the epoch) is delivered. Messages that were put
     to the timer's queue before `queue_offset` were read; `master_queue_offset` is the same of the
@@ -104,7 +104,7 @@ class TimerProgress:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """Tells how far the slaves of a broker are.
+    """Says how far the slaves of a broker are.
 
     A master has a record for each slave that is connected; a slave has one of its own,
     `from_master`.

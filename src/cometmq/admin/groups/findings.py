@@ -48,7 +48,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionDifference:
-    """Tells what members select of a topic that they do not all select alike.
+    """Says what members select of a topic that they do not all select alike.
 
     `clients` has the members by expression, None for those that do not subscribe to the topic.
     """

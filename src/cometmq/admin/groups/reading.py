@@ -26,7 +26,7 @@ from cometmq.protocol.headers import (
 
 @dataclass(frozen=True, slots=True)
 class QueueTimes:
-    """Tells when messages of a queue were stored, in ms since the epoch, -1 if there is none: the
+    """Says when messages of a queue were stored, in ms since the epoch, -1 if there is none: the
     first, the last, and the last that the group has consumed.
 
     `delay_ms` is the age of the next message to consume, 0 if all are consumed.

@@ -2,7 +2,7 @@
 
 A queue is only in order by itself, so a page merges the queues. Its cursor is the place in each queue
 at which the next page goes on, which holds no state at any server. The work for one page is bounded:
-a filter that selects little gives short pages that tell how far they have come.
+a filter that selects little gives short pages that say how far they have come.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds messages, tells who has consumed them, and sends or consumes them again.
+"""Finds messages, says who has consumed them, and sends or consumes them again.
 
 Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgTraceById.
 """
@@ -81,7 +81,7 @@ class TrackKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MessageTrack:
-    """Tells what became of a message in one group; `reason` says why it is not known."""
+    """Says what became of a message in one group; `reason` says why it is not known."""
 
     group: str
     kind: TrackKind
@@ -90,7 +90,7 @@ class MessageTrack:
 
 @dataclass(frozen=True, slots=True)
 class DirectConsumption:
-    """Tells how a member's listener consumed a message that it was handed.
+    """Says how a member's listener consumed a message that it was handed.
 
     `result` is a name of Java's CMResult: CR_SUCCESS, CR_LATER, CR_THROW_EXCEPTION, ….
     """
@@ -307,7 +307,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
         *,
         only_group: bool = False,
     ) -> list[LetterOutcome]:
-        """Send chosen dead letters of a group again like `redrive`, and tell what became of each.
+        """Send chosen dead letters of a group again like `redrive`, and say what became of each.
 
         Brokers that know no redrive, Java's, get each letter by a send of its own; a repetition of
         the call sends it once more there, and `only_group` is impossible. At most 1,000 letters.

@@ -50,7 +50,7 @@ _REMOVED: Final = "d"
 
 @dataclass(frozen=True, slots=True)
 class DelayLevel:
-    """Tells what waits at a broker in one delay level.
+    """Says what waits at a broker in one delay level.
 
     `delay_ms` is how long its messages wait, None if the broker does not tell. Messages from
     `next_offset` to `end_offset` (excluded) of the level's queue wait. `next_due_ms` and
@@ -390,7 +390,7 @@ def _identity(message: MessageExt) -> tuple[str, str, str | None]:
 
 
 def _named_offsets(body: bytes) -> list[int]:
-    """Return the offsets in an op record, parted by commas."""
+    """Return the offsets in an op record, separated by commas."""
     parts = body.decode("ascii", "replace").split(",")
     return [offset for part in parts if (offset := _number(part)) is not None]
 

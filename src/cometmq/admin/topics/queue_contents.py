@@ -92,7 +92,7 @@ class QueueContents(Room):
     ) -> QueueUnits:
         """Return up to `count` units of a consume queue, from `offset` on.
 
-        With a `group` that is online the broker tells what the group selects of the topic, too.
+        With a `group` that is online the broker says what the group selects of the topic, too.
         Raises RouteNotFoundError if the topic has no such queue.
         """
         if type(count) is not int or count < 1:

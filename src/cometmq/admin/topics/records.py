@@ -11,7 +11,7 @@ from cometmq.protocol.bodies.inspection import TopicOffset
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """Tells where a queue begins and ends, in offsets; the next message gets `max_offset`.
+    """Says where a queue begins and ends, in offsets; the next message gets `max_offset`.
 
     `last_stored_ms` is the time of the newest message in ms since the epoch, 0 if there is none.
     """

@@ -4,7 +4,7 @@ Java: ScheduleMessageService.messageTimeUp, TimerMessageStore.convertMessage.
 
 The new record is the old one in its real topic: body, properties string, born data and counters are
 unchanged. A delivery note in front of the new record names the waiting record (see
-`cometmq.store.delivery_note`). So the log alone tells which waiting messages were delivered,
+`cometmq.store.delivery_note`). So the log alone says which waiting messages were delivered,
 whatever a kill left of the files that record progress (see `broker/delays/state.py`). A copy that
 waits again names the record that it was made from in its field `preparedTransactionOffset`, as a
 committed transaction names its half message.

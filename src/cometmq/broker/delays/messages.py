@@ -71,7 +71,7 @@ class DelayedMessages:
             progress = decode_timer_check(java_timer_check) or TimerProgress()
             if accounted is not None:
                 # The log was cut, or is that of a slave which lacks its end: the copies of messages
-                # that count as delivered may be missing. The log tells which are there.
+                # that count as delivered may be missing. The log says which are there.
                 offsets.clear()
                 progress = TimerProgress()
             accounted = floor = 0

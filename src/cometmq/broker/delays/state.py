@@ -8,7 +8,7 @@ The file is RocketMQ's delayOffset.json with entries of our own:
     timerFloor       no timed message below this queue offset waits
 
 The file is written when the log is on disk up to `commitLogOffset`, so it never claims a delivery
-that a power failure took back. The log tells what was delivered later: delivery notes name the
+that a power failure took back. The log says what was delivered later: delivery notes name the
 waiting records of which the records behind the note are copies (`cometmq.store.delivery_note`). A
 copy that waits again names its original in a field of its own; so did all copies that brokers made
 before there were such notes. A Java broker drops our entries when it writes the file. What the Java
@@ -175,7 +175,7 @@ class Replay:
         while copy is not None and named:
             waiting = self._waiting_record(named.popleft())
             if waiting is None:
-                # The waiting record has left the disk. Only the order tells that this is its copy.
+                # The waiting record has left the disk. Only the order says that this is its copy.
                 return True
             if _is_copy(copy, waiting):
                 self._delivered(copy, waiting)
@@ -218,7 +218,7 @@ def _is_copy(copy: StoredRecord, waiting: StoredRecord) -> bool:
     delayed.
     """
     if copy.topic == names.TIMER_TOPIC:
-        # The named origin tells which copies wait again. A record that names offset 0 may also be
+        # The named origin says which copies wait again. A record that names offset 0 may also be
         # the same message put twice. Then it has as many properties as the first one; a copy has
         # more.
         is_meant = copy.prepared_transaction_offset == waiting.physical_offset and (

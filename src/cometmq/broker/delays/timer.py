@@ -305,7 +305,7 @@ class TimerQueue:
         says that nothing in front of its original waits.
 
         `saved` is the progress that is on disk; it covers records below the commit-log offset
-        `saved_to`. No record tells what became of a message that was recalled. So a recall is
+        `saved_to`. No record says what became of a message that was recalled. So a recall is
         needed as long as only the memory knows that its time is over.
         """
         if self._current is not None:

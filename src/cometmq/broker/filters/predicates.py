@@ -114,8 +114,8 @@ class FilterPredicate:
             return
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
-            f"the filter predicate {self.name} rests: it took longer than filterPredicateTimeLimit "
-            f"({self._limit_s * 1000:.0f} ms) for {_OVERRUNS_TO_REST} messages on end; make it "
+            f"the filter predicate {self.name} is suspended: it took longer than filterPredicateTimeLimit "
+            f"({self._limit_s * 1000:.0f} ms) for {_OVERRUNS_TO_REST} messages in a row; make it "
             "quicker or raise the limit",
         )
 
@@ -139,7 +139,7 @@ class FilterPredicate:
         self._overruns_on_end = 0
         self._rests_until = self._clock.monotonic() + _REST_S
         log.error(
-            "a filter predicate is too slow and rests",
+            "a filter predicate is too slow and is suspended",
             predicate=self.name,
             taken_ms=round(taken_s * 1000),
             limit_ms=round(self._limit_s * 1000),
@@ -248,6 +248,6 @@ def _imported(entry: str) -> tuple[str, Predicate]:
     if not callable(function) or inspect.iscoroutinefunction(function):
         raise ConfigError(
             f"filterPredicateModules: {entry} is no plain function; it must take a message and "
-            "tell whether it is wanted"
+            "return whether it is wanted"
         )
     return name, function

@@ -210,7 +210,7 @@ class ClientHandlers:
     ) -> RemotingCommand:
         """Remove a client that stops from its groups.
 
-        Whoever else sends its id over another connection changes nothing, as in Java.
+        Another client that sends its id over another connection changes nothing, as in Java.
         """
         header = call.header
         if header.producer_group is not None:

@@ -66,7 +66,7 @@ class ClientRelay:
         self._clock = parts.clock
         self._long_answers = parts.long_answers
         self._questions = Questions(parts.long_answers)
-        # Those that `register` gives; none check anything before.
+        # The requests that `register` gives; none check anything before.
         self._handlers = Handlers()
         self._topics = parts.topics
         self._groups = parts.groups
@@ -224,7 +224,7 @@ class ClientRelay:
             try:
                 member.connection.send_oneway(command)
             except CometMQError as error:  # the member's removal is under way
-                log.warning("member not told", client_id=member.client_id, reason=str(error))
+                log.warning("member not notified", client_id=member.client_id, reason=str(error))
             await answer.breathe()
         return topic.write_queue_nums, table
 

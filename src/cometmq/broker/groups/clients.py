@@ -52,7 +52,7 @@ class Member:
     language: str
     version: int
     seen_s: float
-    # Whose credentials its last heartbeat had; "" if nobody asks for any.
+    # The credentials of its last heartbeat; "" if nobody asks for any.
     account: str = ""
     # Clients with the same id on other connections, the latest first.
     twins: tuple[Member, ...] = ()

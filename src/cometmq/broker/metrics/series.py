@@ -109,7 +109,7 @@ class Sums:
     """Adds up counters by the labels of their series, in rows of numbers.
 
     A topic that is deleted takes its part out of a sum. A counter that falls counts as one that
-    began anew, so the sums of REST stay where they were until they have grown beyond that again.
+    began again, so the sums of REST stay where they were until they have grown beyond that again.
     """
 
     def __init__(self) -> None:

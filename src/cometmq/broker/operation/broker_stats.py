@@ -47,7 +47,7 @@ _AN_HOUR: Final = WINDOWS[HOUR].samples * WINDOWS[HOUR].periods
 
 
 class Of(Enum):
-    """Says what a counter belongs to. The value tells what its key looks like."""
+    """Says what a counter belongs to. The value says what its key looks like."""
 
     TOPIC = "TOPIC"
     PAIR = "TOPIC@GROUP"
@@ -158,7 +158,7 @@ class BrokerStats:
         rest = self._sampler.rest(item)
         if is_full:
             return rest >= _AN_HOUR
-        # 208 tells how many messages the members of a group hold.
+        # 208 says how many messages the members of a group hold.
         holds = bool(taken.next_offsets) and self._subscribes(group, topic)
         return rest >= _A_DAY and not holds
 

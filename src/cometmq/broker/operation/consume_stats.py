@@ -1,4 +1,4 @@
-"""Tell how far groups are: codes 208, 303 and 317 (Java: AdminBrokerProcessor).
+"""Say how far groups are: codes 208, 303 and 317 (Java: AdminBrokerProcessor).
 
 A group may consume fifty thousand topics, and a broker have five thousand groups. So an answer is
 put together in slices of a few milliseconds, and the loop does other work in between. An answer

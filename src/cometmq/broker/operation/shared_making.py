@@ -14,7 +14,7 @@ T = TypeVar("T")
 class SharedMaking(Generic[T]):
     """Awaits `make` in a task of `tasks`, one call at a time, for all who ask. For the loop's thread only.
 
-    Who asks gets what was made by a call that began after it asked.
+    A caller gets what was made by a call that began after it asked.
     """
 
     def __init__(self, make: Callable[[], Awaitable[T]], tasks: TaskOwner, name: str) -> None:
@@ -28,7 +28,7 @@ class SharedMaking(Generic[T]):
         """Return what the next call of `make` returns; raise what it raises."""
         if self._next is None:
             self._next = self._tasks.spawn(self._make_next(), self._name, log_failure=False)
-        # Who leaves must not end it for the others.
+        # A caller that leaves must not end it for the others.
         return await asyncio.shield(self._next)
 
     async def _make_next(self) -> T:

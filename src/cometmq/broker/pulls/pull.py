@@ -177,7 +177,7 @@ class PullHandler:
             raise
 
     def _resume(self, pull: WaitingPull, reason: Reason) -> None:
-        """Serve a pull that has waited. It may wait anew."""
+        """Serve a pull that has waited. It may wait again."""
         connection, request = pull.connection, pull.request
         try:
             if pull.waits_for is State.MESSAGES:

@@ -3,7 +3,7 @@
 
 A handler puts a `Waiter` into the table by `Waiting.wait`, with the state in which the request waits. It comes back by one way: the
 table calls `Waiter.resume` once, with the reason, and counts the request no longer. The handler then answers the
-request, or has it wait anew, for the same or for something else.
+request, or has it wait again, for the same or for something else.
 
 | state | the request waits for | event | next state |
 | --- | --- | --- | --- |

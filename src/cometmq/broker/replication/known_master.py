@@ -17,7 +17,7 @@ class KnownMaster:
     """Holds the master's addresses, None while they are unknown. For the loop's thread only.
 
     `ha_address` is where it sends its log: `ha_master_address` (haMasterAddress) if that is given,
-    else what name servers answer to the slave's registration. Those in `on_change` are called after
+    else what name servers answer to the slave's registration. The functions in `on_change` are called after
     a change. Raises ConfigError if `ha_master_address` is no address.
 
     A name server that does not know the master, because it has just started, takes nothing back.

@@ -50,7 +50,7 @@ class ProofHandlers:
                 f"a slave of brokerName={wanted:.100} asks, this master has brokerName={own}",
                 code=ResponseCode.SYSTEM_ERROR,
             )
-        log.info("a slave has proved who it is", peer=connection.peer)
+        log.info("a slave has proved its identity", peer=connection.peer)
         token = self._admission.issue().hex()
         return response(ResponseCode.SUCCESS, header=AdmitSlaveResponseHeader(token=token))
 
@@ -75,5 +75,5 @@ async def ask_for_token(client: RemotingClient, address: str, broker_name: str) 
     except ValueError:
         token = b""
     if len(token) != TOKEN_SIZE:
-        raise ProtocolError(f"the master at {address} gave a token that is none")
+        raise ProtocolError(f"the master at {address} gave an invalid token")
     return token

@@ -139,7 +139,7 @@ class Replication(Service):
             else:
                 # Not fatal: most brokers have no slaves.
                 log.warning(
-                    "no slave can copy this broker; name servers are told no address for slaves",
+                    "no slave can copy this broker; name servers get no address for slaves",
                     reason=str(error),
                 )
                 master.release()
@@ -212,7 +212,7 @@ class Replication(Service):
         if self.master is not None:
             if self._admission.is_open and not is_loopback(self._parts.config.bind_address):
                 log.warning(
-                    "whoever reaches the port for slaves can copy all messages",
+                    "every host that reaches the port for slaves can copy all messages",
                     address=join_address(self._parts.config.bind_address, self.master.port),
                     remedy="name the addresses of the slaves in slavesFrom",
                 )

@@ -4,7 +4,7 @@ Java has no counterpart; its console hands dead letters to a consumer one by one
 the id of a redrive. Under one id no letter is sent twice, whatever happens in between. What is to
 be done is on disk before the first letter is sent. Letters are sent in the order of their queue.
 Each new record names the redrive and (in `preparedTransactionOffset`) the letter that it was made
-from. So the log tells how far an interrupted redrive came, and the same call continues from there.
+from. So the log says how far an interrupted redrive came, and the same call continues from there.
 """
 
 from __future__ import annotations

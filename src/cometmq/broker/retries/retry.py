@@ -82,7 +82,7 @@ class RetryHandler:
         self._budget = budget
         self._config = config
         self._store = store
-        # Those that `register` gives; none check anything before.
+        # The requests that `register` gives; none check anything before.
         self._handlers = Handlers()
         self._topics = topics
         self._groups = groups

@@ -127,7 +127,7 @@ class FirstSends:
         while self._served and loop.time() < until:
             topic, refused = self._served[0]
             if refused is None and not self._is_there(topic):
-                # Deleted meanwhile: it is made anew, and waits for disk and name servers again.
+                # Deleted meanwhile: it is made again, and waits for disk and name servers again.
                 self._served.popleft()
                 self._unmade.append(topic)
             else:

@@ -37,7 +37,7 @@ def _put_off(what: str) -> Iterator[None]:
     try:
         yield
     except StoreStarvedError as error:
-        log.warning("put off", what=what, reason=str(error))
+        log.warning("work on the disk put off", what=what, reason=str(error))
 
 
 class CommitLogFlusher:

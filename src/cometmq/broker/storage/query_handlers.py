@@ -40,7 +40,7 @@ class QueryHandlers:
 
     def __init__(self, store: MessageStore, indexing: Indexing, max_frame_length: int) -> None:
         self._store = store
-        # Those that `register` gives; none check anything before.
+        # The requests that `register` gives; none check anything before.
         self._handlers = Handlers()
         self._indexing = indexing
         self._max_body_length = max_frame_length - _HEADER_ROOM

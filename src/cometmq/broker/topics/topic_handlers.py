@@ -180,7 +180,7 @@ class TopicHandlers:
         """Remove a topic, its queues and what groups have consumed of it. Raises Refused if that
         cannot be written down.
         """
-        # Who keeps a queue of it lets go, and gets it again when it is another.
+        # A part that keeps a queue of it lets go, and gets it again when it is another.
         self._topics.queues_removed(name)
         await self._work_off(self._store.deletion([name], lambda: self._forget(name)))
         await self._tables.offsets_written()

@@ -31,7 +31,7 @@ _BENCHMARK_QUEUE_NUMS = 1024
 class TopicManager:
     """Keeps the topics by name. For the loop's thread only.
 
-    Those in `on_change` are called with the configs that were made or changed. When a topic is
+    The functions in `on_change` are called with the configs that were made or changed. When a topic is
     removed, those in `on_remove` are called with its name, and then those in `on_change` with no
     configs. Those in `on_remove` are also called when only its queues go; those in `on_removed` are
     not.

@@ -29,7 +29,7 @@ class HalfTable:
         self._low = self._end = 0
         # First copy -> newest copy, of the transactions that were copied.
         self._moved: dict[int, int] = {}
-        # Those that ask to be left alone for longer than others.
+        # Half messages that ask to be left alone for longer than others.
         self._immune: set[int] = set()
         # Steps of time -> first copies.
         self._due: dict[int, array[int]] = {}

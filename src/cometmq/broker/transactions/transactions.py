@@ -115,7 +115,7 @@ class Transactions:
         self._unanswered: list[tuple[Connection, Request[EndTransactionRequestHeader]]] = []
         self._config = config
         self._store = store
-        # Those that `register` gives; none check anything before.
+        # The requests that `register` gives; none check anything before.
         self._handlers = Handlers()
         self._topics = topics
         self._offsets = offsets
@@ -551,7 +551,7 @@ class Transactions:
     ) -> RemotingCommand | None:
         header = request.header
         if self._config.broker_id != MASTER_ID:
-            raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions")
+            raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "a slave does not end transactions")
         if header.commit_or_rollback not in _VERDICTS:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,

@@ -169,7 +169,7 @@ class Output:
     def finish(self) -> None:
         """Print what JSON and YAML hold back: one document needs all of it.
 
-        A command that prints anew every few seconds prints a document each time.
+        A command that prints again every few seconds prints a document each time.
         """
         if self.form in (Form.JSON, Form.YAML):
             if self._streamed is None:

@@ -50,7 +50,7 @@ class BenchScreen:
 
     @contextmanager
     def running(self, status: Callable[[], str]) -> Iterator[None]:
-        """Show `status()` on a terminal within the context, anew several times a second."""
+        """Show `status()` on a terminal within the context, again several times a second."""
         if not self._console.is_terminal:
             yield
             return

@@ -23,77 +23,95 @@ if TYPE_CHECKING:
     from cometmq.tls.authority import Certificates
 
 
-_Port = Annotated[
-    int, typer.Option(help="The name server's port, 0 for a free one.", min=0, max=65535)
-]
-_BrokerPort = Annotated[
-    int,
-    typer.Option(
-        help="The first broker's port, 0 for a free one; each further broker's is 10 higher.",
-        min=0,
-        max=65535,
-    ),
-]
-_Host = Annotated[str, typer.Option(help="The address to listen on and to hand out to clients.")]
-_Brokers = Annotated[int, typer.Option(metavar="N", help="How many masters to run.", min=1, max=16)]
-_Slaves = Annotated[
-    int, typer.Option(metavar="M", help="How many slaves of each master.", min=0, max=4)
-]
-_Store = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Keep the messages in DIR (default: a temporary directory, removed at the end).",
-    ),
-]
-_Tls = Annotated[
-    bool,
-    typer.Option(
-        "--tls",
-        help="Serve TLS beside plain connections, by certificates made in DIR/tls, and say what "
-        "clients need.",
-    ),
-]
-_Console = Annotated[
-    bool | None,
-    typer.Option(
-        "--console/--no-console",
-        help="Run the web console, too (default: if the extra `console` is installed).",
-    ),
-]
-_ConsolePort = Annotated[
-    int | None,
-    typer.Option(
-        help="The console's port, 0 for a free one (default: 8080, a free one if that is taken).",
-        min=0,
-        max=65535,
-    ),
-]
-_Output = Annotated[
-    Form,
-    typer.Option(
-        "-o",
-        "--output",
-        help="json: when ready, print one line of JSON with the addresses, the console's "
-        "passwords, the store and the pid. Also stop at the end of standard input if that is a "
-        "pipe.",
-    ),
-]
-
-
 def dev(
-    port: _Port = 9876,
-    broker_port: _BrokerPort = 10911,
-    host: _Host = "127.0.0.1",
-    brokers: _Brokers = 1,
-    slaves: _Slaves = 0,
-    store: _Store = None,
-    tls: _Tls = False,
-    console: _Console = None,
-    console_port: _ConsolePort = None,
-    output: _Output = Form.TABLE,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
+    port: Annotated[
+        int, typer.Option(help="The name server's port, 0 for a free one.", min=0, max=65535)
+    ] = 9876,
+    broker_port: Annotated[
+        int,
+        typer.Option(
+            help="The first broker's port, 0 for a free one; each further broker's is 10 higher.",
+            min=0,
+            max=65535,
+        ),
+    ] = 10911,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on and to hand out to clients.")
+    ] = "127.0.0.1",
+    brokers: Annotated[
+        int, typer.Option(metavar="N", help="How many masters to run.", min=1, max=16)
+    ] = 1,
+    slaves: Annotated[
+        int, typer.Option(metavar="M", help="How many slaves of each master.", min=0, max=4)
+    ] = 0,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep the messages in DIR (default: a temporary directory, removed at the end).",
+        ),
+    ] = None,
     *,
+    tls: Annotated[
+        bool,
+        typer.Option(
+            "--tls",
+            help="Serve TLS beside plain connections, by certificates made in DIR/tls, and say what "
+            "clients need.",
+        ),
+    ] = False,
+    console: Annotated[
+        bool | None,
+        typer.Option(
+            "--console/--no-console",
+            help="Run the web console, too (default: if the extra `console` is installed).",
+        ),
+    ] = None,
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            help="The console's port, 0 for a free one (default: 8080, a free one if that is taken).",
+            min=0,
+            max=65535,
+        ),
+    ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "-c",
+            "--configFile",
+            metavar="FILE",
+            help="A properties file with RocketMQ's keys, for the brokers and the name server. Ports, "
+            "names and directories in it are left aside.",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A key of a server's configuration; overrides the file's. May be repeated.",
+        ),
+    ] = None,
+    sample: Annotated[
+        bool,
+        typer.Option(
+            "--sample",
+            help="Fill the cluster with a small shop: orders that go on coming, a group that lags, "
+            "dead letters, retries, delayed messages and transactions.",
+        ),
+    ] = False,
+    output: Annotated[
+        Form,
+        typer.Option(
+            "-o",
+            "--output",
+            help="json: when ready, print one line of JSON with the addresses, the console's "
+            "passwords, the store and the pid. Also stop at the end of standard input if that is a "
+            "pipe.",
+        ),
+    ] = Form.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
     open_to_all: Open = False,
     log_level: LogLevel = None,
     log_file: LogPath = None,
@@ -104,6 +122,7 @@ def dev(
     """Run a name server, brokers and the web console in one process, ready within a second."""
     from cometmq.cli.dev.console import console_for
     from cometmq.cli.dev.servers import DevPlan, DevServers
+    from cometmq.cli.dev.settings import dev_settings
     from cometmq.cli.servers.serving import begin_log
     from cometmq.runtime.host.bus_errors import explain_bus_errors
     from cometmq.runtime.loop import run
@@ -129,11 +148,19 @@ def dev(
                 log_level=level,
                 certificates=certificates,
                 open_to_all=open_to_all,
+                settings=dev_settings(config_file, settings or ()),
             )
+            if plan.settings.has_access_control and (sample or console is not False):
+                raise ConfigError(
+                    "the settings ask for access control, and the console and the sample of cometmq "
+                    "dev have no account: add --no-console, leave out --sample, and run cometmq "
+                    "console with an account"
+                )
             serving = _serve(
                 DevServers(plan),
                 console_for(plan, wanted=console, port=console_port),
                 is_console_wanted=console is not False,
+                has_sample=sample,
                 temporary=store is None,
                 as_json=as_json or output is Form.JSON,
                 keeps_log=log_file is not None,
@@ -156,11 +183,14 @@ def _certificates(directory: Path, host: str) -> Certificates:
 
 
 class _Dev:
-    """Is the cluster together with its console."""
+    """Is the cluster together with its console and the shop that uses it."""
 
-    def __init__(self, servers: DevServers, console: DevConsole | None) -> None:
+    def __init__(
+        self, servers: DevServers, console: DevConsole | None, *, has_sample: bool
+    ) -> None:
         self._servers = servers
         self._console = console
+        self._has_sample = has_sample
         self._running = AsyncExitStack()
 
     async def start(self) -> None:
@@ -170,6 +200,12 @@ class _Dev:
                 await self._console.listen()
             await self._servers.start()
             stack.push_async_callback(self._servers.close)
+            if self._has_sample:
+                from cometmq.cli.dev.sample import Sample
+
+                sample = Sample(self._servers.namesrv_address, self._servers.plan.root / "sample")
+                stack.push_async_callback(sample.close)
+                sample.start()
             if self._console is not None:
                 self._console.serve(self._servers.namesrv_address)
                 # It goes first, or its last questions would find nobody.
@@ -185,6 +221,7 @@ async def _serve(
     console: DevConsole | None,
     *,
     is_console_wanted: bool,
+    has_sample: bool,
     temporary: bool,
     as_json: bool,
     keeps_log: bool,
@@ -195,13 +232,20 @@ async def _serve(
     from cometmq.cli.dev.screen import DevScreen, addresses, leave_quietly
     from cometmq.cli.servers.serving import say, serve
 
-    both = _Dev(servers, console)
+    all_of_it = _Dev(servers, console, has_sample=has_sample)
     lacks = f"not installed: {HOW_TO_GET_IT}" if console is None and is_console_wanted else ""
     if as_json:
         if lacks:
             typer.echo(f"The console is {lacks}", err=True)
-        tell = lambda: say(json.dumps(addresses(servers, console, temporary=temporary)))  # noqa: E731 - beside its other form
-        await serve(both, tell, until_input_ends=True, on_stop=leave_quietly)
+        ready = lambda: say(json.dumps(addresses(servers, console, temporary=temporary)))  # noqa: E731 - beside its other form
+        await serve(all_of_it, ready, until_input_ends=True, on_stop=leave_quietly)
         return
-    screen = DevScreen(servers, console, lacks=lacks, temporary=temporary, keeps_log=keeps_log)
-    await serve(both, screen.show, on_stop=screen.close)
+    screen = DevScreen(
+        servers,
+        console,
+        lacks=lacks,
+        has_sample=has_sample,
+        temporary=temporary,
+        keeps_log=keeps_log,
+    )
+    await serve(all_of_it, screen.show, on_stop=screen.close)

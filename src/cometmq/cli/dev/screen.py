@@ -38,11 +38,13 @@ cometmq admin clusterList -n {namesrv} --ca-file {ca}
 java -Dtls.enable=true -Dtls.config.file={java} ...
 """
 _PERIOD_S: Final = 1.0
+# Groups of the sample that have something to show (cli.dev_sample).
+_WORTH_A_LOOK: Final = ("fraud-check", "reporting", "mailer", "returns-desk")
 _STYLES: Final = {"serving": "green", "in step": "green", "behind": "yellow"}
 
 
 class Row(NamedTuple):
-    """What the table says of a broker at one moment. Sizes are in bytes, rates per second."""
+    """Holds what the table says of a broker at one moment. Sizes are in bytes, rates per second."""
 
     name: str
     role: str
@@ -89,7 +91,9 @@ class Figures:
 
 class DevScreen:
     """Shows the servers until `close`. `keeps_log` says that the log goes to a file, `lacks` why there
-    is no web console though nobody has refused it.
+    is no web console though nobody has refused it, `has_sample` that a shop fills the cluster.
+
+    On a terminal the table and the console's passwords stay at the bottom, whatever is logged.
     """
 
     def __init__(
@@ -98,12 +102,14 @@ class DevScreen:
         web: DevConsole | None = None,
         *,
         lacks: str = "",
+        has_sample: bool = False,
         temporary: bool,
         keeps_log: bool,
     ) -> None:
         self._servers = servers
         self._web = web
         self._lacks = lacks
+        self._has_sample = has_sample
         self._temporary = temporary
         self._keeps_log = keeps_log
         self._console = Console(highlight=False, emoji=False, markup=False)
@@ -113,7 +119,7 @@ class DevScreen:
         self._live: Live | None = None
 
     def show(self) -> None:
-        """Say that the servers are ready. Of several brokers tell from then on how they do."""
+        """Say that the servers are ready, and show from then on how they do."""
         nodes = list(self._servers.nodes())
         welcome = self._welcome(nodes)
         if not self._console.is_terminal:
@@ -124,14 +130,14 @@ class DevScreen:
                     Panel(welcome, title="CometMQ is ready", expand=False, padding=(1, 2))
                 )
             say(shown.get().rstrip("\n"))
-        if len(nodes) == 1:
+        if len(nodes) == 1 and not self._console.is_terminal:
             return
         self._rows = self._figures.take()
         self._tasks.every(_PERIOD_S, self._look, "look")
         if self._console.is_terminal:
             # A thread of its own writes to the terminal, which may be held up.
             self._live = Live(
-                get_renderable=lambda: table(self._rows),
+                get_renderable=lambda: Group(table(self._rows), *access_lines(self._web)),
                 console=self._console,
                 refresh_per_second=2,
             )
@@ -177,6 +183,10 @@ class DevScreen:
         elif self._lacks:
             lines.append(("console", self._lacks))
         lines.append(("store", f"{servers.plan.root}{kept}"))
+        if self._has_sample:
+            lines.append(("sample", f"a shop; see {', '.join(_WORTH_A_LOOK)}"))
+        if left_aside := servers.plan.settings.left_aside:
+            lines.append(("left aside", f"{', '.join(left_aside)}: options decide these"))
         width = max(13, *(len(label) + 2 for label, _ in lines))
         text = Text()
         for label, value in lines:
@@ -228,6 +238,14 @@ def table(rows: list[Row]) -> RenderableType:
         if row.trouble
     ]
     return Group(Text(), grid, *notes)
+
+
+def access_lines(web: DevConsole | None) -> list[Text]:
+    """Return where the console is and by which passwords people log in, nothing without a console."""
+    if web is None:
+        return []
+    accounts = "   ".join(f"{name} {password}" for name, password in web.passwords.items())
+    return [Text(), Text(f"console {web.url}", style="bold"), Text(accounts, style="dim")]
 
 
 def size_text(count: int) -> str:

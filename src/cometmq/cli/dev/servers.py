@@ -11,26 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.access.config import AccessConfig
-from cometmq.broker.config import BrokerConfig
+from cometmq.broker.config import broker_configs
+from cometmq.broker.operation.config_handlers import GivenConfig
 from cometmq.broker.processes import STRIDE, check_root, check_single
 from cometmq.broker.server import Broker
+from cometmq.cli.dev.settings import NO_SETTINGS, DevSettings, properties_of
 from cometmq.errors import ConfigError
-from cometmq.namesrv.config import NamesrvConfig
+from cometmq.namesrv.config import namesrv_configs
 from cometmq.namesrv.server import NameServer
-from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.sockets.addresses import join_address
-from cometmq.store.config import StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.tls.authority import Certificates
-
-# The store preallocates files. With these sizes a new store takes 16 MiB and 120 kB a queue, where
-# RocketMQ's own sizes would take a gigabyte and 6 MB.
-COMMIT_LOG_FILE_SIZE: Final = 16 * 1024 * 1024
-CONSUME_QUEUE_FILE_SIZE: Final = 6000 * 20
 
 BROKER_NAME: Final = "dev"
 _HIGHEST_PORT: Final = 65535
@@ -38,7 +32,7 @@ _HIGHEST_PORT: Final = 65535
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevPlan:
-    """What to run, where, and on which ports; port 0 stands for free ones."""
+    """Holds what to run, where, and on which ports; port 0 stands for free ones."""
 
     root: Path
     host: str
@@ -51,6 +45,7 @@ class DevPlan:
     certificates: Certificates | None = None
     # Serve other machines, too, though there is no access control.
     open_to_all: bool = False
+    settings: DevSettings = NO_SETTINGS
 
 
 @dataclass(slots=True)
@@ -102,17 +97,20 @@ class DevServers:
         self.plan = plan
         self.masters: list[Node] = []
         self._running = AsyncExitStack()
-        self.namesrv: NameServer = NameServer(
-            NamesrvConfig(
-                listen_port=plan.port,
-                bind_address=plan.host,
-                log_level=plan.log_level,
-                kv_config_path=plan.root / "namesrv" / "kvConfig.json",
-                config_store_path=plan.root / "namesrv" / "namesrv.properties",
-                **_tls_fields(plan),
+        properties = {
+            **plan.settings.of_name_server,
+            **properties_of(
+                listenPort=plan.port,
+                bindAddress=plan.host,
+                kvConfigPath=plan.root / "namesrv" / "kvConfig.json",
+                configStorePath=plan.root / "namesrv" / "namesrv.properties",
+                **_for_all(plan),
             ),
-            AccessConfig(protected_mode=not plan.open_to_all),
+        }
+        config, access = namesrv_configs(
+            properties, source=plan.settings.source, file=plan.settings.file
         )
+        self.namesrv: NameServer = NameServer(config, access, properties=properties)
 
     @property
     def namesrv_address(self) -> str:
@@ -155,27 +153,25 @@ class DevServers:
         self, stack: AsyncExitStack, name: str, root: Path, index: int, broker_id: int = 0
     ) -> Broker:
         plan = self.plan
-        broker = Broker(
-            BrokerConfig(
-                broker_name=name,
-                broker_id=broker_id,
-                broker_ip1=plan.host,
-                bind_address=plan.host,
-                listen_port=plan.broker_port + STRIDE * index if plan.broker_port else 0,
-                namesrv_addr=self.namesrv_address,
-                log_level=plan.log_level,
-                metrics_exporter_type="PROM",
-                metrics_prom_exporter_port=0,
-                **_tls_fields(plan),
+        properties = {
+            **plan.settings.of_brokers,
+            **properties_of(
+                brokerName=name,
+                brokerId=broker_id,
+                brokerIP1=plan.host,
+                bindAddress=plan.host,
+                listenPort=plan.broker_port + STRIDE * index if plan.broker_port else 0,
+                namesrvAddr=self.namesrv_address,
+                storePathRootDir=root,
+                metricsExporterType="PROM",
+                metricsPromExporterPort=0,
+                **_for_all(plan),
             ),
-            StoreConfig(
-                store_path_root_dir=root,
-                mapped_file_size_commit_log=COMMIT_LOG_FILE_SIZE,
-                mapped_file_size_consume_queue=CONSUME_QUEUE_FILE_SIZE,
-            ),
-            ReplicationConfig(broker_role="SLAVE" if broker_id else "ASYNC_MASTER"),
-            AccessConfig(protected_mode=not plan.open_to_all),
-        )
+        }
+        if broker_id:
+            properties["brokerRole"] = "SLAVE"
+        configs = broker_configs(properties, source=plan.settings.source, file=plan.settings.file)
+        broker = Broker(*configs, given=GivenConfig(properties, None))
         await broker.start()
         stack.push_async_callback(broker.close)
         return broker
@@ -190,17 +186,20 @@ def master_names(count: int) -> list[str]:
     return [BROKER_NAME] if count == 1 else [f"{BROKER_NAME}-{index}" for index in range(count)]
 
 
-def _tls_fields(plan: DevPlan) -> dict[str, Any]:
-    """Return the TLS settings of each server, by the names of their fields."""
-    if plan.certificates is None:
-        return {}
-    files = plan.certificates
-    # Their own connections stay plain, as do those of clients that know nothing of TLS.
-    return {
-        "tls_server_mode": "permissive",
-        "tls_server_cert_path": files.server,
-        "tls_server_key_path": files.server_key,
-    }
+def _for_all(plan: DevPlan) -> dict[str, Any]:
+    """Return the settings that the plan makes for every server."""
+    made: dict[str, Any] = {"logLevel": plan.log_level}
+    if plan.open_to_all:
+        made["protectedMode"] = False
+    if plan.certificates is not None:
+        files = plan.certificates
+        # Their own connections stay plain, as do those of clients that know nothing of TLS.
+        made |= {
+            "tls.server.mode": "permissive",
+            "tls.server.certPath": files.server,
+            "tls.server.keyPath": files.server_key,
+        }
+    return made
 
 
 def _check_ports(plan: DevPlan) -> None:

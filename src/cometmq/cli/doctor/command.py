@@ -98,12 +98,12 @@ def doctor(
 
 
 def probe(
-    kind: Annotated[Kind, typer.Argument(help="What is asked.")],
+    kind: Annotated[Kind, typer.Argument(help="The kind of server.")],
     address: Annotated[
         str | None,
         typer.Argument(
             metavar="[HOST:PORT]",
-            help="Where it listens. Default: this machine, and the port that it has by default.",
+            help="Its address. Default: this machine, and the port that such a server has by default.",
         ),
     ] = None,
     ready: Annotated[

@@ -136,7 +136,9 @@ def message(
 @app.command("write", cls=Command)
 def write(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What messages are sent to.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic that messages are sent to.")
+    ],
     size: Annotated[
         int | None,
         typer.Option(

@@ -76,7 +76,7 @@ _Script = Annotated[
 
 
 def pipeline(
-    name: Annotated[Name, typer.Argument(metavar="NAME", help="One of those below.")],
+    name: Annotated[Name, typer.Argument(metavar="NAME", help="A pipeline of the list below.")],
     config: _Config,
     reports: _Reports = Path("reports"),
     output: Output = Form.TABLE,

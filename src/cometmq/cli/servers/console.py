@@ -42,19 +42,20 @@ _MetricsFrom = Annotated[
     str,
     typer.Option(
         metavar="ADDRESSES",
-        help="Addresses and networks that may ask for /metrics without a login, beside the own machine.",
+        help="Addresses and networks that may ask for /metrics without a login, besides this machine.",
     ),
 ]
 _Accounts = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="A JSON file with who may log in, read again when it changes. Without it the console makes an operator and a "
+        help="A JSON file of accounts that may log in, read again when it changes. Without it the console makes an operator and a "
         "reader at each start and prints their passwords.",
     ),
 ]
 _NoLogin = Annotated[
-    bool, typer.Option("--no-login", help="Let everybody in who reaches the port.")
+    bool,
+    typer.Option("--no-login", help="Ask for no login: everybody who reaches the port may act."),
 ]
 _Reports = Annotated[
     Path | None,
@@ -73,7 +74,7 @@ _PageWaitMs = Annotated[
     typer.Option(
         min=1,
         max=60_000,
-        help="A page shows what the servers have told within so many ms, and says what is missing.",
+        help="A page shows the answers that came within so many ms, and says what is missing.",
     ),
 ]
 

@@ -114,7 +114,7 @@ def _is_in_use(store: Path) -> bool:
     except StoreLockedError:
         return True
     except OSError:
-        return False  # the broker itself tells what is wrong with its store
+        return False  # the broker itself says what is wrong with its store
 
 
 def _patient_listen_fault(host: str, port: int) -> str | None:

@@ -170,7 +170,8 @@ def repair(
     commit_log: CommitLogDirectory = None,
     output: Output = Form.TABLE,
     write: Annotated[
-        bool, typer.Option("--write", help="Do it. Without, only say what would be done.")
+        bool,
+        typer.Option("--write", help="Write the changes; without it, only say what would be done."),
     ] = False,
 ) -> None:
     """Give up what is damaged, keep the rest, rebuild queues and index from the log."""

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 # what to do.
 Directory = Annotated[
     Path,
-    typer.Argument(metavar="DIR", help="What storePathRootDir names.", readable=False),
+    typer.Argument(
+        metavar="DIR", help="The store directory, which storePathRootDir names.", readable=False
+    ),
 ]
 Settings = Annotated[
     Path | None,

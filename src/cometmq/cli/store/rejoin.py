@@ -26,7 +26,8 @@ _Master = Annotated[
     ),
 ]
 _Write = Annotated[
-    bool, typer.Option("--write", help="Do it. Without, only say what would be done.")
+    bool,
+    typer.Option("--write", help="Write the changes; without it, only say what would be done."),
 ]
 _Everything = Annotated[
     bool,
@@ -145,7 +146,7 @@ def _print(plan: RejoinPlan, common: Common, master: str, *, done: bool, is_fore
     )
     typer.echo(f"{'They are' if done else 'They would be'} in {plan.kept}")
     for path in plan.states:
-        typer.echo(f"So {'is' if done else 'would be'} {path.name}, which tells of them")
+        typer.echo(f"So {'is' if done else 'would be'} {path.name}, which lists them")
     if done:
         typer.echo(f"To see their messages: cometmq store dump {plan.kept}")
         return

@@ -183,7 +183,7 @@ class Heartbeats:
             return False
         except CometMQError as error:
             # The heartbeat reached the broker, which refused it. The next period tries again.
-            # A client that starts may send a second one at once: to a broker that a route names anew.
+            # A client that starts may send a second one at once: to a broker that a route names again.
             if self._told.get(address) != str(error):
                 self._told[address] = str(error)
                 log.warning("heartbeat refused", address=address, reason=str(error))

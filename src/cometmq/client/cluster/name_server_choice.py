@@ -21,7 +21,7 @@ from cometmq.protocol.codes import ResponseCode
 
 T = TypeVar("T")
 
-# What a failing name server raises, or a server of another kind.
+# The errors that a failing name server raises, or a server of another kind.
 FAILURES: Final = (RemotingError, RemoteError, ProtocolError)
 
 

@@ -43,7 +43,7 @@ class QueueConsumption(Protocol):
     def submit(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None: ...
 
     def busy(self, queue: MessageQueue) -> bool:
-        """Say whether the queue must not be begun anew or handed over yet."""
+        """Say whether the queue must not be begun again or handed over yet."""
 
     async def release(self, process_queue: ProcessQueue) -> None:
         """Wait until a dropped queue may be handed over."""

@@ -78,7 +78,7 @@ class OrderlyConsumption:
         if worker is None:
             worker = self._workers[queue] = _QueueWorker(self, process_queue)
             worker.task = self._owner.spawn(worker.run(), f"worker-{queue}")
-        assert worker.process_queue is process_queue, "a queue is released before it is begun anew"
+        assert worker.process_queue is process_queue, "a queue is released before it is begun again"
         worker.add(messages)
 
     def busy(self, queue: MessageQueue) -> bool:

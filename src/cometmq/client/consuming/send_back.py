@@ -80,7 +80,7 @@ class Returns:
     async def send_damaged(self, damaged: DamagedRecord) -> None:
         """Put the bytes that came instead of a message among the dead letters, as they came.
 
-        The bytes are sent as a message that has had all its chances. Properties tell where they
+        The bytes are sent as a message that has had all its chances. Properties say where they
         come from. No RETRY_TOPIC property names their topic, so that a redrive does not send them
         there.
         """

@@ -31,7 +31,7 @@ VALIDITY_S: Final = 30.0
 
 
 class QueueLock:
-    """Tells whether the holder of one lock may still rely on it. Any thread may read `valid`.
+    """Says whether the holder of one lock may still rely on it. Any thread may read `valid`.
 
     A broker that restarts has forgotten its locks, and may give them to the member that reconnects
     first. So a lock is worth nothing once the connection is lost over which the broker gave it.

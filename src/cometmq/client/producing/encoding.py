@@ -65,7 +65,7 @@ class Outgoing:
         return RemotingCommand(self.code, ext=ext, body=self.body)
 
     def renew_properties(self) -> None:
-        """Encode a message's properties anew, since a hook may have changed them; not a batch's."""
+        """Encode a message's properties again, since a hook may have changed them; not a batch's."""
         if self.code != RequestCode.SEND_BATCH_MESSAGE:
             self.ext["i"] = _properties_text(self.messages[0])
 

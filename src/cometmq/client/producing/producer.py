@@ -245,7 +245,7 @@ class Producer(TracedClient):
 
     @property
     def unsent(self) -> list[Message]:
-        """The one-way messages of which `close` could not tell whether they left this process."""
+        """The one-way messages of which `close` could not say whether they left this process."""
         return list(self._unsent)
 
     async def send_batch(

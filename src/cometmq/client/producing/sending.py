@@ -99,7 +99,7 @@ class Sender:
                     topic, self._limits.default_topic_queue_nums
                 )
         except TimeoutError as error:
-            late = RequestTimeoutError(f"no name server told the route of topic {topic} in time")
+            late = RequestTimeoutError(f"no name server gave the route of topic {topic} in time")
             late.stored = Stored.NO
             raise late from error
 
@@ -234,7 +234,7 @@ class Sender:
                 except CometMQError as error:
                     if stored is not None:
                         return stored
-                    # What a name server answers says nothing of the message.
+                    # An answer of a name server says nothing of the message.
                     raise _saying(error, doubt) from error.__cause__
             queue = self._choose(route, avoid)
             if not self._instance.heartbeats.all_reached:
@@ -463,7 +463,7 @@ def _result(
 def _failure(
     error: CometMQError, outgoing: Outgoing, tried: list[str], timeout_s: float, stored: Stored
 ) -> CometMQError:
-    """Make an error of the same kind that tells how often and where the send was tried."""
+    """Make an error of the same kind that says how often and where the send was tried."""
     failure = type(error)(
         f"sending to topic {outgoing.topic} failed {len(tried)} times within {timeout_s * 1000:.0f} "
         f"ms, at {', '.join(tried)}; the last time: {error}",

@@ -72,7 +72,7 @@ State = LocalTransactionState | Awaitable[LocalTransactionState]
 
 
 class TransactionListener(Protocol):
-    """Does the local part of a transaction, and tells what became of it. Users provide it.
+    """Does the local part of a transaction, and says what became of it. Users provide it.
 
     Both methods may be functions, which the producer calls in a thread of its own, or coroutine
     functions, which run on its loop. An exception counts as UNKNOWN and is logged.
@@ -82,7 +82,7 @@ class TransactionListener(Protocol):
         """Do the local part; the broker has stored the half message already."""
 
     def check(self, message: MessageExt, /) -> State:
-        """Tell what became of the local part, which another producer of the group may have done."""
+        """Say what became of the local part, which another producer of the group may have done."""
 
 
 @dataclass(repr=False)

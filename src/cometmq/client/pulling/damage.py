@@ -136,7 +136,7 @@ class DamageControl:
 
     def _say(self, text: str, damaged: DamagedRecord) -> None:
         """Log one line, unless there were too many in the last minute. The next line that is logged
-        tells how many were left out.
+        says how many were left out.
         """
         now = self._monotonic()
         while self._lines and now - self._lines[0] > _MINUTE_S:

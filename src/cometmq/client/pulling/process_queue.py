@@ -43,7 +43,7 @@ class ProcessQueue:
     For the loop's thread, except `consumable`, which any thread may read.
 
     `dropped` says that no listener here may begin further messages of the queue, since the queue
-    goes to another member or is begun anew. An orderly consumer lets running listeners of a dropped
+    goes to another member or is begun again. An orderly consumer lets running listeners of a dropped
     queue finish and commits their messages before it releases the queue. It does not commit if the
     queue is `forfeited`: then another member may hold the queue already. `lock` is the broker's
     lock, without which an orderly consumer must not consume.

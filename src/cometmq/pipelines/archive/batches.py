@@ -196,7 +196,7 @@ class Batches:
         except CometMQError as error:
             if not self._has_told:
                 raise
-            log.warning("the group is not told what is archived", reason=str(error))
+            log.warning("the group does not learn what is archived", reason=str(error))
         self._has_told = True
 
     def _tasks(self, ranges: Mapping[MessageQueue, Range]) -> int:

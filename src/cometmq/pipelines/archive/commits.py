@@ -242,7 +242,7 @@ class Archive:
         try:
             self._hold()
         except ConfigError:
-            # Whoever took over may have removed what is staged, and must not find this.
+            # An archive that took over may have removed what is staged, and must not find this.
             path.remove()
             raise
 

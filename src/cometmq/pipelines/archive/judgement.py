@@ -23,7 +23,7 @@ from cometmq.spark.gaps import Gap
 
 
 class Evidence(NamedTuple):
-    """What a proof knows about the log.
+    """Holds what a proof knows about the log.
 
     spans: the offsets of each queue that are to be proved now.
     away: queues whose broker cannot be asked.

@@ -1,6 +1,6 @@
 """Keep other archives out of a path whose file system has no locks.
 
-Who archives there has a file that says so, and writes it anew every few seconds. If the file stays
+An archive that runs there has a file that says so, and writes it again every few seconds. If the file stays
 the same for `PATIENCE_S`, its archive is dead, and the next one takes over. Whoever was taken over
 from (because its process slept, for example) notices before its next change and stops. No clock of
 another machine is asked. File systems of this machine have locks, and need no lease.

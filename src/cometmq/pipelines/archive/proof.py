@@ -154,7 +154,7 @@ class Proof:
         paths += [path for there in inventory.strange.values() for path in there]
         found: Found = []
         for schema in archive.schemas.values():
-            # A strange file may have any columns; its figures only tell what seems to be in it.
+            # A strange file may have any columns; its figures only say what seems to be in it.
             own = [path for path in paths if schema_of.get(path, archive.schema()) == schema]
             if own:
                 rows = read_files(self._spark, archive.layout.data, own, schema, **LENIENT)

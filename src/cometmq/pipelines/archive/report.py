@@ -312,4 +312,4 @@ def _queues_figure(lines: Sequence[QueueLine]) -> Figure:
     axes.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
     more = len(lines) - len(shown)
     caption = f"the longest {len(shown)} queues; {more:,} more below" if more else ""
-    return Figure("What of each queue is archived and proved", svg_of(plot), caption)
+    return Figure("Archived and proved, by queue", svg_of(plot), caption)

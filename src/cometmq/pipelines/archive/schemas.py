@@ -130,7 +130,7 @@ def check_readable(where: object, schemas: Iterable[Schema]) -> None:
             raise ConfigError(
                 f"{where}: the column {name} of files of schema {schema.number} has the type "
                 f"{theirs}, and {ours} here, and one cannot be read as the other. Read the archive "
-                "with the CometMQ that wrote these files, or archive their topics anew under "
+                "with the CometMQ that wrote these files, or archive their topics again under "
                 "another path"
             )
 
@@ -149,7 +149,7 @@ def check_columns(where: object, found: Mapping[str, str], needed: Mapping[str, 
         if not _may_be_cast(theirs, ours):
             raise ConfigError(
                 f"{where}: the column {name} has the type {theirs}, and an archive's has {ours}; "
-                f"write it anew with cast({name} AS {ours})"
+                f"write it again with cast({name} AS {ours})"
             )
 
 

@@ -163,7 +163,7 @@ class LiveSource:
                 if not self._has_marked:
                     raise
                 log.warning(
-                    "a broker is not told what may expire", broker=broker, reason=str(error)
+                    "a broker does not learn what may expire", broker=broker, reason=str(error)
                 )
         self._has_marked = True
 
@@ -302,7 +302,7 @@ class StoreSource:
         return joined.where(inside).select(*names)
 
     def _knows_queues(self) -> bool:
-        """Say whether the consume queues tell what the log has: after a crash they may lack
+        """Say whether the consume queues say what the log has: after a crash they may lack
         messages, and queues of light topics hold messages of others.
         """
         borrowed = any(topic.startswith(LMQ_PREFIX) for topic in self._topics)

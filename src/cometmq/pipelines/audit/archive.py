@@ -27,7 +27,7 @@ _LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 
 @dataclass
 class ArchiveNotes:
-    """What an archive notes about itself.
+    """Holds what an archive notes about itself.
 
     offsets: for each queue, the first offset to archive, and the offset below which all is
         archived.

@@ -24,7 +24,7 @@ _SCHEMA: Final = "topic string, broker string, queue_id int, block bigint, kind 
 
 
 class Kind(StrEnum):
-    """What may be said of a block."""
+    """Holds what may be said of a block."""
 
     BOTH = "both"
     LOG = "log only"

@@ -41,7 +41,7 @@ Case = tuple[Any, Any, bool]
 
 @dataclass(frozen=True)
 class Told:
-    """What the expressions need to know besides the row.
+    """Holds what the expressions need to know besides the row.
 
     sent_by, consumed_by: OFFSETS, TRACE or LEDGER; the second by group.
     placed: the groups for which the log gives offsets, or says that there are none.
@@ -263,7 +263,7 @@ class Differences:
             a.NOT_SENT,
             holds,
             [
-                (f.col("send_failed") > 0, "its sender was told of a failure", True),
+                (f.col("send_failed") > 0, "its sender got an error", True),
                 (f.col("origin").isNotNull(), f.col("origin"), True),
                 (
                     f.col("untraced") & f.lit(told.sent_by == TRACE),

@@ -52,7 +52,7 @@ _NO_DIFFERENCE: Final = {
 
 @dataclass(frozen=True)
 class Sources:
-    """What is compared, as it is when the comparison runs."""
+    """Holds what is compared, as it is when the comparison runs."""
 
     messages: Any
     archive: Any | None

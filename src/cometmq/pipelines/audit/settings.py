@@ -55,7 +55,7 @@ EXPLAINING: Final = (
     "expired before it was archived",
     "expired before it was consumed",
     "expired during the audit",
-    "its sender was told of a failure",
+    "its sender got an error",
     "not archived yet",
     "not consumed yet",
     "not subscribed",

@@ -59,7 +59,7 @@ _ID: Final = ("topic", "msg_id")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round has found. judged: for good. waiting: judged again by the next round.
+    """Holds what a round has found. judged: for good. waiting: judged again by the next round.
 
     state: as it is when the round is committed, but for the sums.
     is_behind: the log has more that could be read at once.

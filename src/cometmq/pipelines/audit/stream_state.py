@@ -75,7 +75,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What is true after a round.
+    """Holds what is true after a round.
 
     read_ms: everything stored before this time was read.
     judged_ms: sends and consumptions before this time have a verdict, or are pending.
@@ -150,7 +150,7 @@ class StateDirectory:
         except (msgspec.DecodeError, OSError) as error:
             raise ConfigError(
                 f"{self._file} cannot be read ({error}): restore it from a copy, or give the audit "
-                "another state, with which it begins anew"
+                "another state, with which it begins again"
             ) from error
         if state.version != _VERSION:
             raise ConfigError(

@@ -42,7 +42,7 @@ _MOST_ROWS: Final = 250_000
 
 @dataclass(frozen=True)
 class Part:
-    """What the scan found in a file of the log.
+    """Holds what the scan found in a file of the log.
 
     end: of its last record, or of the file if a blank record declares the rest unused.
     reason: why the scan ended there, "" for nothing.

@@ -28,7 +28,7 @@ class Origin(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a queue has for an hour like 2026-11-20T16.
+    """Holds what a queue has for an hour like 2026-11-20T16.
 
     messages, chosen: how many it has, and how many of them are chosen.
     first, last: the first and last offset of the chosen ones, -1 if there are none.

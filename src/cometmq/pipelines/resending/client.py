@@ -289,7 +289,7 @@ class LaneClient:
             if lost and self._exactly_once:
                 raise DataLossError(
                     f"the messages of {queue} from {lost[0].start} to {lost[0].end} are gone, so "
-                    f"nobody can tell which of them {self._marks} had sent; delivery = "
+                    f"nobody can know which of them {self._marks} had sent; delivery = "
                     '"at-least-once" goes on and may send them twice'
                 )
             records = chunk.records
@@ -324,7 +324,7 @@ class LaneClient:
         self._locks_of.pop(self._targets.index(self._namespace.unwrap_queue(wire)), None)
 
     async def _still_current(self, _wire: MessageQueue) -> bool:
-        """Return False: a lock that was invalid in between is taken anew, and the log read
+        """Return False: a lock that was invalid in between is taken again, and the log read
         again.
         """
         return False

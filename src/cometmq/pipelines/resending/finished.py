@@ -32,7 +32,7 @@ _REMOVED: Final = ".removed-"
 
 
 class Line(msgspec.Struct, frozen=True):
-    """What is left of the ledger of a finished replay or redrive."""
+    """Holds what is left of the ledger of a finished replay or redrive."""
 
     id: str
     ended: datetime

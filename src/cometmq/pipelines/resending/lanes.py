@@ -48,7 +48,7 @@ _MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class Outcome(NamedTuple):
-    """What became of a target's messages in one task."""
+    """Holds what became of a target's messages in one task."""
 
     target: int
     sent: int
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Errand:
-    """What to do with the rows. Pickled to the workers.
+    """Holds what to do with the rows. Pickled to the workers.
 
     targets: the queues by their numbers.
     bases: the offsets from which on their logs may hold messages of these `marks`.

@@ -37,7 +37,7 @@ MAX_UPDATE_BYTES: Final = 128 * 1024
 class Promise(NamedTuple):
     """A protection, or a service, that a configuration key asks for and that CometMQ does not give.
 
-    `is_asked` tells whether a value of the key asks for it; Java's default never does.
+    `is_asked` says whether a value of the key asks for it; Java's default never does.
     `complaint` continues the error text after `key=value`.
     """
 

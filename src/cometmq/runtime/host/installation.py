@@ -90,7 +90,7 @@ def _own(version_of: Callable[[str], str | None]) -> Finding:
         return warning(
             check,
             f"cometmq {version} is installed, and {__version__} is running",
-            "two copies are in reach: look at PYTHONPATH and the working directory, or install anew",
+            "two copies are in reach: look at PYTHONPATH and the working directory, or install again",
         )
     return ok(check, f"cometmq {version} is installed")
 

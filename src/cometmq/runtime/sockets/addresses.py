@@ -50,7 +50,7 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-# Whoever connects again and again is compared with all that are connected.
+# A peer that connects again and again is compared with all that are connected.
 @lru_cache(maxsize=4096)
 def network_of(address: str) -> str:
     """Return what one subscriber has: an IPv4 address, or the /64 of an IPv6 address.

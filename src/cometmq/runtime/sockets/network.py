@@ -141,7 +141,7 @@ class _ServingListener(ArrivalListener):
 
     def close(self) -> None:
         super().close()
-        # Whoever closes the connections of a server knows only those that have a protocol object.
+        # Code that closes the connections of a server knows only those that have a protocol object.
         for task, arrival in self._connecting.items():
             if not arrival.is_made:
                 task.cancel()

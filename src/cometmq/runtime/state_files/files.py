@@ -30,7 +30,7 @@ class AppendFile(Protocol):
 
 
 class Files(Protocol):
-    """What state files need of a file system. All methods block and raise OSError."""
+    """Defines what state files need of a file system. All methods block and raise OSError."""
 
     def read(self, path: Path) -> bytes:
         """Return the bytes of a file. Raises FileNotFoundError if there is none."""

@@ -22,7 +22,7 @@ class Restart(NamedTuple):
 class Restarts:
     """Counts one process's deaths. The pause doubles with each, up to `last_s`.
 
-    A process that served for `steady_s` seconds begins anew with `first_s`. All times are seconds
+    A process that served for `steady_s` seconds begins again with `first_s`. All times are seconds
     of one steady clock.
     """
 

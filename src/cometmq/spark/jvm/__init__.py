@@ -61,7 +61,7 @@ def reader_for(spark: Any) -> str:
     """Return the value of the option `reader` by which a session may read stores: `python` where the
     session has a jar that was made of other sources than this installation's, else `auto`.
 
-    Whoever names jars for a session may name one of another version, whose columns mean something else.
+    A user who names jars for a session may name one of another version, whose columns mean something else.
     """
     stamp = _stamp(spark)
     if stamp in (None, checksum()):

@@ -24,7 +24,7 @@ from cometmq.spark.live.unknown_topics import unknown_topics
 
 log = structlog.get_logger(__name__)
 
-# The queues are looked up anew only after some seconds, because an idle query plans a hundred
+# The queues are looked up again only after some seconds, because an idle query plans a hundred
 # batches a second.
 LOOK_EVERY_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 1.0

@@ -80,7 +80,7 @@ class LiveReading:
         columns = read_runs(window, runs)
         if columns is None:
             raise ProtocolError(
-                f"an answer of broker {part.queue.broker_name} for {part.queue} holds what is no "
+                f"an answer of broker {part.queue.broker_name} for {part.queue} holds bytes that are no "
                 f"record, among offsets {chunk.start} to {chunk.end}"
             )
         offsets = field(window, "queue_offset", columns.starts)

@@ -125,7 +125,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ends[queue] = low
                 continue
             if starts[queue] > high:
-                # The queue starts anew: its topic was deleted and created again.
+                # The queue starts again: its topic was deleted and created again.
                 self._leave_out_what_is_gone(queue, starts[queue], bounds[queue], ends)
                 continue
             if self._target is not None:

@@ -1,4 +1,4 @@
-"""Tell who reads a topic that is not there which names there are, and how a topic is made."""
+"""Say who reads a topic that is not there which names there are, and how a topic is made."""
 
 from __future__ import annotations
 

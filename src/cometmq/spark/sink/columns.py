@@ -105,7 +105,7 @@ def check_columns(schema: Any, topic: str | None, *, keep_origin: bool, once: bo
     if once and {"delay_level", "deliver_time"} & kinds.keys():
         raise IllegalArgumentError(
             "delivery=exactly-once does not go with the columns delay_level and deliver_time: a "
-            "message that waits is not in its topic yet, so nobody can tell whether it was sent. "
+            "message that waits is not in its topic yet, so nobody can know whether it was sent. "
             "Leave them out with .drop, or use delivery=at-least-once"
         )
 

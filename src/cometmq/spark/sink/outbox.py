@@ -226,7 +226,7 @@ class Unit:
             raise DataLossError(
                 f"the file {part} of {self.name} is gone from the outbox {self._outbox.uri}, though "
                 "the batch is decided: put it back, or remove the query's checkpoint and outbox and "
-                "start anew"
+                "start again"
             ) from error
         with stream, pa.ipc.open_stream(stream) as reader:
             yield from reader

@@ -30,7 +30,7 @@ QUIET_S: Final = 3.0
 
 @dataclass(frozen=True)
 class KeptPart:
-    """What a task has put into the outbox. `name` is None if the task had no rows, or if it
+    """Holds what a task has put into the outbox. `name` is None if the task had no rows, or if it
     `skipped` them because its unit is decided.
     """
 
@@ -64,7 +64,7 @@ def commit_unit(
         if not resumed and any(part.skipped for part in parts):
             raise DataLossError(
                 f"{name} was decided when its tasks ran and is gone from the outbox {outbox.uri}: put "
-                "it back, or remove the query's checkpoint and outbox and start anew"
+                "it back, or remove the query's checkpoint and outbox and start again"
             )
         if unit.is_done or not (resumed or any(part.rows for part in parts)):
             return
@@ -208,7 +208,7 @@ class OutboxSending:
                         f"{queue} begins at offset {low}: whether its messages from "
                         f"{marks[queue]} on, which are gone, were some of {unit.name} cannot be "
                         "known any more. The query was away for longer than the topic keeps "
-                        "messages: remove its checkpoint and outbox to start anew"
+                        "messages: remove its checkpoint and outbox to start again"
                     )
                 if end > marks[queue]:
                     chunks = reader.read(queue, marks[queue], end)

@@ -102,7 +102,7 @@ def place_of_task(options: SinkOptions) -> Place:
     owner, batch_id = (context.getLocalProperty(name) for name in (_QUERY_ID, _BATCH_ID))
     if owner is None or batch_id is None:
         raise ClientStateError(
-            f"Spark does not tell this task its query and batch ({_QUERY_ID}, {_BATCH_ID}), which "
+            f"Spark does not name this task's query and batch ({_QUERY_ID}, {_BATCH_ID}), which "
             "delivery=exactly-once needs: use a micro-batch trigger"
         )
     return Place(owner, batch_unit(int(batch_id)), context.partitionId(), int(batch_id))

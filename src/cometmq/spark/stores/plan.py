@@ -80,7 +80,7 @@ def queue_ranges(
             if total > _MAX_MESSAGES:
                 raise StoreCorruptError(
                     f"the files of the queue {queue.topic}:{queue.queue_id} are named as if it had "
-                    f"{high - low} messages; `cometmq store check` tells more"
+                    f"{high - low} messages; `cometmq store check` says more"
                 )
     parts = [
         QueueRange(queue, start, end)

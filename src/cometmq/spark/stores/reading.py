@@ -233,7 +233,7 @@ def leave_out(gaps: GapLog, gap: Gap, path: str, offset: int) -> None:
     if not gaps.allowed:
         raise StoreCorruptError(
             f"{path}: no record is at offset {offset} where one belongs; {gap} would be left "
-            "out. `cometmq store check` tells more; failOnDataLoss=false with gapLog=<directory> "
+            "out. `cometmq store check` says more; failOnDataLoss=false with gapLog=<directory> "
             "reads on behind it and keeps a list"
         )
     gaps.write(gap)

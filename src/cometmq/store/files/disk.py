@@ -234,7 +234,7 @@ class Disk:
         with suppress(OSError, ValueError):
             mapping.madvise(mmap.MADV_RANDOM, start, end - start)
             mapping.madvise(_MADV_POPULATE_WRITE, start, end - start)
-            # Who reads the part later, when it is not in memory any more, wants what follows, too.
+            # A reader of the part later, when it is not in memory any more, wants what follows, too.
             mapping.madvise(mmap.MADV_NORMAL, start, end - start)
 
     def write_zeros(self, path: Path, start: int, end: int) -> None:

@@ -1,7 +1,7 @@
 """Read the commit log a few MiB at a time, with every check that `scan` makes of a record.
 
 A recovery looks at each record. Looking at them one by one takes ten times as long as the checksums
-of their bodies. So numpy looks at all records of a window at once. It only tells which records are
+of their bodies. So numpy looks at all records of a window at once. It only says which records are
 beyond doubt; `check_record` decides on all others, and says what is wrong with them.
 """
 

@@ -141,7 +141,7 @@ class CommitLog:
         self._prepare(offset)
 
     def _write_to(self, file: MappedFile, offset: int) -> None:
-        """Move the cursor. Whoever calls this holds `_preparing`."""
+        """Move the cursor. The caller holds `_preparing`."""
         self.map = file.map
         self.base = file.base
         self._file_limit = file.end - HEAD_SIZE

@@ -154,5 +154,5 @@ class ReplicaLog:
         return StoreError(
             f"no record begins at the commit-log offset {offset} of the master, or it leaves its "
             "file: mappedFileSizeCommitLog must be the same on both; if it is, `cometmq store "
-            "check` tells what the master's log has there"
+            "check` shows what the master's log has there"
         )

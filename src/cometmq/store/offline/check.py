@@ -142,7 +142,7 @@ class _Queue:
 
     def _jump(self, record: ScannedRecord) -> None:
         if record.queue_offset == 0:
-            # The topic was deleted and made anew. What was found before belongs to no queue any
+            # The topic was deleted and made again. What was found before belongs to no queue any
             # more.
             self.findings.clear()
             self._run = None

@@ -80,7 +80,7 @@ def plan_repair(store: OfflineStore, report: Report) -> RepairPlan:
         actual = store.disk.size(bad.path)
         if actual is None:
             plan.missing_files.append(bad.path)
-            plan.texts.append(f"make {bad.path} anew, without messages")
+            plan.texts.append(f"make {bad.path} again, without messages")
         elif actual < size:
             plan.short_files.append(bad.path)
             plan.texts.append(f"give {bad.path} its full size; what was cut off is lost")

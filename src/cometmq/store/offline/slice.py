@@ -1,7 +1,7 @@
 """Copy a part of a store into a directory of its own, from which a broker can start.
 
 A slice has the records of one contiguous part of the log, and what belongs to them: the consume
-queues and the index, built anew from those records, and the state files. Offsets stay what they
+queues and the index, built again from those records, and the state files. Offsets stay what they
 were, in the log and in the queues. What the slice's first file held before its first record becomes
 records that no queue and no reader sees, as a repair makes them of lost bytes; they take no room on
 the disk.
@@ -334,7 +334,7 @@ def _copy_idle_queues(store: OfflineStore, made: Slice, disk: Disk) -> None:
     """Copy the end of queues without a message in the slice: their next offset stays what it was.
 
     Retention leaves such queues, too: units of messages that lie before the log. In front of a log
-    that begins at 0 no message can lie; there these queues begin anew.
+    that begins at 0 no message can lie; there these queues begin again.
     """
     config = made.config
     if made.first_offset < config.mapped_file_size_commit_log:

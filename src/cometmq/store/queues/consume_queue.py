@@ -412,7 +412,7 @@ class ConsumeQueue:
         self.min_offset = found
 
     def _has_left(self, queue_offset: int, log_min_offset: int) -> bool:
-        """Say whether a unit tells that its record has left the log, or stands for no message."""
+        """Say whether a unit says that its record has left the log, or stands for no message."""
         unit = self.unit(queue_offset)
         assert unit is not None
         # No sound unit has a negative offset.

@@ -80,7 +80,7 @@ class Dispatcher:
         if self._begun_anew is not None and queue.next_offset:
             last = queue.last_message()
             if last is not None and record.offset <= last.physical_offset:
-                # The queue has it, or has begun anew since.
+                # The queue has it, or has begun again since.
                 return
             # A queue may have lost all its messages and know its next offset still: its files are
             # cut where a recovery begins to read the log.
@@ -132,7 +132,7 @@ class Dispatcher:
 
 
 def _begins_anew(queue: ConsumeQueue, record: ScannedRecord) -> bool:
-    """Have a queue begin anew if it goes on behind a record by mistake; return whether it was so.
+    """Have a queue begin again if it goes on behind a record by mistake; return whether it was so.
 
     Retention removes a queue's file only when its messages have left the log. So where the log has one
     in front of an empty file, a power loss took the files of the units from that one on.
@@ -140,7 +140,7 @@ def _begins_anew(queue: ConsumeQueue, record: ScannedRecord) -> bool:
     if not queue.is_remnant or record.queue_offset < 0:
         return False
     log.warning(
-        "a queue begins anew, its first files were lost",
+        "a queue begins again, its first files were lost",
         topic=queue.topic,
         queue_id=queue.queue_id,
         first_file_at=queue.first_offset,

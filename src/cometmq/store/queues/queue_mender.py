@@ -441,7 +441,7 @@ class QueueMender:
     def _say(
         self, say: Callable[..., object], text: str, queue: ConsumeQueue, offset: int, count: int
     ) -> None:
-        """Log a line, if there were not too many in the last minute; the next one tells how many."""
+        """Log a line, if there were not too many in the last minute; the next one says how many."""
         now = self._monotonic()
         self._lines = [then for then in self._lines if now - then < _MINUTE_S]
         if len(self._lines) >= _LINES_PER_MINUTE:

@@ -1,4 +1,4 @@
-"""Tell which of the records that `read_columns` finds are whole."""
+"""Say which of the records that `read_columns` finds are whole."""
 
 from __future__ import annotations
 

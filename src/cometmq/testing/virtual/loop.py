@@ -299,7 +299,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not waited_for or not same:
             self._waited_since_s = self.now_s
         self._waited_for = waited_for
-        # Whoever sleeps for a month has set a timer for its end.
+        # A task that sleeps for a month has set a timer for its end.
         last_s = max(timer.when() for _, _, timer in self._scheduled)
         if last_s > self.now_s + _WAITS_AT_MOST_S / 2:
             self._waited_since_s = last_s

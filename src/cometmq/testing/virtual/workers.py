@@ -20,7 +20,7 @@ _LONGEST_S: Final = 0.005
 
 
 class _Work(Future[Any]):
-    """Is a piece of work. Who blocks on it has the worker do all that it has left."""
+    """Is a piece of work. A caller that blocks on it has the worker do all that it has left."""
 
     def __init__(self, worker: VirtualWorker) -> None:
         super().__init__()

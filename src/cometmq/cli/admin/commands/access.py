@@ -18,7 +18,7 @@ app = typer.Typer()
 UserName = Annotated[str, typer.Option("-u", "--username", metavar="NAME", help="The user.")]
 Subject = Annotated[
     str,
-    typer.Option("-s", "--subject", metavar="User:NAME", help="Who it is about."),
+    typer.Option("-s", "--subject", metavar="User:NAME", help="The user that it is about."),
 ]
 Resources = Annotated[
     str,
@@ -26,7 +26,7 @@ Resources = Annotated[
         "-r",
         "--resources",
         metavar="Topic:NAME,Group:PREFIX*",
-        help="What it is about.",
+        help="The resources that it is about.",
     ),
 ]
 Actions = Annotated[
@@ -35,16 +35,16 @@ Actions = Annotated[
         "-a",
         "--actions",
         metavar="Pub,Sub,…",
-        help="Some of Pub, Sub, Create, Update, Delete, Get, List, All.",
+        help="One or more of Pub, Sub, Create, Update, Delete, Get, List, All.",
     ),
 ]
 SourceIp = Annotated[
     str | None,
-    typer.Option("-i", "--sourceIp", metavar="IP,…", help="Only requests from there."),
+    typer.Option("-i", "--sourceIp", metavar="IP,…", help="Only requests from these addresses."),
 ]
 Decision = Annotated[
     str,
-    typer.Option("-d", "--decision", metavar="Allow|Deny", help="May it?"),
+    typer.Option("-d", "--decision", metavar="Allow|Deny", help="Whether it may."),
 ]
 _Kind = "Super may do everything."
 _FromBroker = Annotated[
@@ -100,7 +100,7 @@ async def create_user(
     name: UserName,
     password: Annotated[
         str,
-        typer.Option("-p", "--password", help="What it signs with."),
+        typer.Option("-p", "--password", help="The secret key that it signs with."),
     ],
     kind: Annotated[
         str, typer.Option("-t", "--userType", metavar="Super|Normal", help=_Kind)
@@ -124,7 +124,7 @@ async def update_user(
     name: UserName,
     password: Annotated[
         str | None,
-        typer.Option("-p", "--password", help="What it signs with."),
+        typer.Option("-p", "--password", help="The secret key that it signs with."),
     ] = None,
     kind: Annotated[
         str | None,
@@ -136,7 +136,7 @@ async def update_user(
             "-s",
             "--userStatus",
             metavar="enable|disable",
-            help="May it connect?",
+            help="Whether it may connect.",
         ),
     ] = None,
     cluster: Cluster = None,
@@ -251,7 +251,7 @@ async def update_acl(
     cluster: Cluster = None,
     broker: Broker = None,
 ) -> None:
-    """Say anew what a user may do with resources; what is said of others stays."""
+    """Say again what a user may do with resources; what is said of others stays."""
     entries = _entries(resources, actions, decision, source_ip)
     await run.change(
         f"change the policies of {subject} for {resources}",

@@ -50,7 +50,7 @@ async def update_acl_config(
     account: Account,
     secret: Annotated[
         str,
-        typer.Option("-s", "--secretKey", help="What the account signs with."),
+        typer.Option("-s", "--secretKey", help="The secret key that the account signs with."),
     ],
     white: Annotated[
         str | None,
@@ -58,7 +58,7 @@ async def update_acl_config(
             "-w",
             "--whiteRemoteAddress",
             metavar="ADDRESSES",
-            help="From where requests need no signature.",
+            help="Addresses that need no signature.",
         ),
     ] = None,
     topic_default: Annotated[
@@ -67,7 +67,7 @@ async def update_acl_config(
             "-i",
             "--defaultTopicPerm",
             metavar=_PERMISSION,
-            help="For topics that are not named.",
+            help="The permission for topics that are not named.",
         ),
     ] = None,
     group_default: Annotated[
@@ -76,14 +76,20 @@ async def update_acl_config(
             "-u",
             "--defaultGroupPerm",
             metavar=_PERMISSION,
-            help="For groups that are not named.",
+            help="The permission for groups that are not named.",
         ),
     ] = None,
     topics: Annotated[Any, _perms("-t", "topicPerms", "For topics.")] = None,
     groups: Annotated[Any, _perms("-g", "groupPerms", "For groups.")] = None,
     admin: Annotated[
         Any,
-        typer.Option("-m", "--admin", metavar=TRUTH, parser=truth, help="May it do everything?"),
+        typer.Option(
+            "-m",
+            "--admin",
+            metavar=TRUTH,
+            parser=truth,
+            help="Whether the account may do everything.",
+        ),
     ] = "false",
     cluster: Cluster = None,
     broker: Broker = None,
@@ -129,7 +135,7 @@ async def update_global_white_addr(
             "-g",
             "--globalWhiteRemoteAddresses",
             metavar="10.10.103.*,…",
-            help="From where no request needs a signature; those of before are replaced.",
+            help="Addresses that need no signature; they replace the present ones.",
         ),
     ],
     file: Annotated[

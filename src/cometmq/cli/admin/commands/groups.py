@@ -80,11 +80,16 @@ _BrokerId = Annotated[
 _WhenSlow = Annotated[
     int,
     typer.Option(
-        "-w", "--whichBrokerWhenConsumeSlowly", help="The one that it goes to when it is slow."
+        "-w",
+        "--whichBrokerWhenConsumeSlowly",
+        help="The id of the broker that slow members are sent to.",
     ),
 ]
 _Notify = Annotated[
-    Any, _flag("-a", "notifyConsumerIdsChanged", "Are members told who comes and goes?")
+    Any,
+    _flag(
+        "-a", "notifyConsumerIdsChanged", "Whether members are notified when others come and go."
+    ),
 ]
 _Attributes = Annotated[
     Any,

@@ -302,7 +302,7 @@ async def export_rocksdb(
     run: Run,
     kinds: Annotated[
         str,
-        typer.Option("-t", "--configType", metavar="KIND;KIND", help="What is exported."),
+        typer.Option("-t", "--configType", metavar="KIND;KIND", help="The kind of data to export."),
     ] = "topics;subscriptionGroups;consumerOffsets",
     path: Annotated[
         str | None,

@@ -96,7 +96,7 @@ async def query_by_id(
         typer.Option(
             "-u",
             "--unitName",
-            help="Named mqadmin's sending client; taken, and of no effect here.",
+            help="Accepted without effect; it names mqadmin's sending client.",
         ),
     ] = None,
     encoding: BodyFormat = "utf-8",

@@ -60,7 +60,7 @@ class Seen(NamedTuple):
 async def start_monitoring(
     run: Run,
     interval_s: Annotated[
-        float, typer.Option("--interval", metavar="S", min=0.1, help="A round begins so often.")
+        float, typer.Option("--interval", metavar="S", min=0.1, help="How often a round begins.")
     ] = 60.0,
     rounds: Annotated[
         int | None,
@@ -146,7 +146,7 @@ async def _look(run: Run, group: str, now_ms: int) -> Seen:
         return Seen(undone, [Finding(group, None, text)] if waiting else [])
     members = await ask_members(run, found)
     findings = [
-        Finding(group, client_id, f"did not tell about itself: {error}")
+        Finding(group, client_id, f"did not report about itself: {error}")
         for client_id, error in members.errors.items()
     ]
     return Seen(undone, findings + judge(group, members.told, now_ms))

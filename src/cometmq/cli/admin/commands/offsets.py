@@ -31,7 +31,7 @@ Force = Annotated[
         "--force",
         metavar=TRUTH,
         parser=truth,
-        help="With false no offset moves ahead, which brokers of 5.x do not heed.",
+        help="With false no offset moves ahead; brokers of 5.x ignore it.",
     ),
 ]
 
@@ -89,7 +89,8 @@ async def reset_offset_by_time(
     for_cpp: Annotated[
         bool,
         typer.Option(
-            "--cplus", help="Have brokers of 4.x tell the members as C++ clients read it."
+            "--cplus",
+            help="Have brokers of 4.x notify the members in the form that C++ clients read.",
         ),
     ] = False,
 ) -> None:
@@ -120,7 +121,8 @@ async def skip_accumulated_message(
 async def clone_group_offset(
     run: Run,
     source: Annotated[
-        str, typer.Option("-s", "--srcGroup", metavar="NAME", help="Whose offsets to copy.")
+        str,
+        typer.Option("-s", "--srcGroup", metavar="NAME", help="The group to copy offsets from."),
     ],
     target: Annotated[
         str, typer.Option("-d", "--destGroup", metavar="NAME", help="The group that gets them.")
@@ -128,7 +130,7 @@ async def clone_group_offset(
     topic: Topic,
     offline: Annotated[
         str | None,
-        typer.Option("-o", "--offline", help="Taken and not heeded, as by mqadmin."),
+        typer.Option("-o", "--offline", help="Accepted and ignored, as by mqadmin."),
     ] = None,
 ) -> None:
     """Give a group the offsets that another one has in a topic."""

@@ -69,7 +69,7 @@ _ShowClient = Annotated[
         "--showClientIP",
         metavar=TRUTH,
         parser=truth,
-        help="Show which client has each queue?",
+        help="Whether to show which client has each queue.",
     ),
 ]
 _Cluster = Annotated[

@@ -48,7 +48,7 @@ async def query_queue(
         typer.Option(
             "-g",
             "--consumer",
-            help="Also tell what this group selects, if it is online.",
+            help="Also say what this group selects, if it is online.",
         ),
     ] = None,
 ) -> None:

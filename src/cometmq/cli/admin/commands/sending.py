@@ -49,7 +49,7 @@ Size = Annotated[
 @command(app, "sendMessage", changes=True)
 async def send_message(
     run: Run,
-    topic: Annotated[str, typer.Option("-t", "--topic", help="The topic, which exists.")],
+    topic: Annotated[str, typer.Option("-t", "--topic", help="The topic; it must exist.")],
     body: Annotated[str, typer.Option("-p", "--body", help="The body, as text.")],
     keys: Annotated[
         str | None,
@@ -88,7 +88,7 @@ async def send_message(
 @command(app, "checkMsgSendRT", changes=True)
 async def check_send_rt(
     run: Run,
-    topic: Annotated[str, typer.Option("-t", "--topic", help="The topic, which exists.")],
+    topic: Annotated[str, typer.Option("-t", "--topic", help="The topic; it must exist.")],
     amount: Annotated[int, typer.Option("-a", "--amount", min=1, help="How many messages.")] = 100,
     size: Size = 128,
 ) -> None:

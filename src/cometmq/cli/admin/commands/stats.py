@@ -180,7 +180,13 @@ async def broker_consume_stats(
     ] = 0,
     order: Annotated[
         Any,
-        typer.Option("-o", "--order", metavar=TRUTH, parser=truth, help="Only ordered topics?"),
+        typer.Option(
+            "-o",
+            "--order",
+            metavar=TRUTH,
+            parser=truth,
+            help="Whether to list ordered topics only.",
+        ),
     ] = "false",
 ) -> None:
     """Show how far all groups are in the queues of one broker."""
@@ -191,7 +197,7 @@ async def broker_consume_stats(
             found = await run.admin.brokers.progress(ordered_only=order, broker=broker)
     except TimeoutError as error:
         raise RequestTimeoutError(
-            f"{broker} did not tell the progress of all groups within {wait_ms} ms; give it longer by "
+            f"{broker} did not report the progress of all groups within {wait_ms} ms; give it longer by "
             "--timeoutMillis, or ask for one group by consumerProgress"
         ) from error
     rows = [

@@ -62,7 +62,9 @@ async def update_topic(
     ] = False,
     unit: Annotated[
         bool,
-        typer.Option("-u", "--unit", metavar=TRUTH, parser=truth, help="Is the topic of a unit?"),
+        typer.Option(
+            "-u", "--unit", metavar=TRUTH, parser=truth, help="Whether the topic belongs to a unit."
+        ),
     ] = False,
     has_unit_sub: Annotated[
         bool,
@@ -71,7 +73,7 @@ async def update_topic(
             "--hasUnitSub",
             metavar=TRUTH,
             parser=truth,
-            help="Do other units subscribe to it?",
+            help="Whether other units subscribe to it.",
         ),
     ] = False,
     attributes: Annotated[
@@ -338,14 +340,14 @@ class OrderMethod(Enum):
 async def order_config(
     run: Run,
     topic: Topic,
-    method: Annotated[OrderMethod, typer.Option("-m", "--method", help="What is done.")],
+    method: Annotated[OrderMethod, typer.Option("-m", "--method", help="The action.")],
     config: Annotated[
         str | None,
         typer.Option(
             "-v",
             "--orderConf",
             metavar="BROKER:COUNT;BROKER:COUNT",
-            help="How many queues each broker has, to put.",
+            help="With -m put: how many queues each broker has.",
         ),
     ] = None,
 ) -> None:

@@ -34,7 +34,7 @@ def refuse(code: int, path: Path) -> NoReturn:
 
 
 class Node:
-    """What a file and a directory have in common: permissions."""
+    """Holds what a file and a directory have in common: permissions."""
 
     def __init__(self, mode: int) -> None:
         self.mode = mode

@@ -62,7 +62,7 @@ def os_error(number: int) -> OSError:
 
 
 class Flow:
-    """What one end of a connection has written and the other has not read."""
+    """Holds what one end of a connection has written and the other has not read."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ final class Gaps implements Serializable {
         if (directory == null) {
             throw new StoreCorruptException(
                     path + ": no record is at offset " + place + " where one belongs; " + what
-                            + " would be left out. `cometmq store check` tells more; "
+                            + " would be left out. `cometmq store check` says more; "
                             + "failOnDataLoss=false with gapLog=<directory> reads on behind it and keeps "
                             + "a list");
         }
