@@ -32,6 +32,8 @@ from cometmq.protocol.bodies import (
     UnlockBatchRequestBody,
 )
 from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.pop_bodies import BatchAck, BatchAckMessageRequestBody
+from cometmq.protocol.pop_handle import PopHandle
 from cometmq.protocol.recall_handle import RecallHandle
 from cometmq.protocol.redrive import LetterSelection
 from cometmq.protocol.register_body import encode_register_body
@@ -93,6 +95,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "cluster": CLUSTER,
     "cluster_name": CLUSTER,
     "default_topic": "TBW102",
+    "extra_info": PopHandle(0, 1_700_000_000_000, 60_000, 0, "0", BROKER, 0, 0).encode(),
     "global_white_addrs": "10.99.99.99",
     "ha_server_addr": "127.0.0.1:1",
     "key": "matrix-key",
@@ -175,6 +178,9 @@ _JSON_BODIES: Final[Mapping[Any, Any]] = {
     QueryAssignmentRequestBody: QueryAssignmentRequestBody(TOPIC, GROUP, CLIENT),
     LockBatchRequestBody: LockBatchRequestBody(CLIENT, GROUP, _QUEUES),
     UnlockBatchRequestBody: UnlockBatchRequestBody(CLIENT, GROUP, _QUEUES),
+    BatchAckMessageRequestBody: BatchAckMessageRequestBody(
+        BROKER, [BatchAck(GROUP, TOPIC, bits="AQ==")]
+    ),
     LetterSelection: LetterSelection(),
     TopicConfigList: TopicConfigList([TopicConfig(TOPIC)]),
     SubscriptionGroupConfig: SubscriptionGroupConfig(GROUP),

@@ -36,6 +36,7 @@ from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.pop.service import Pops
 from cometmq.broker.pulls.service import Pulls
 from cometmq.broker.pulls.waiting import Waiting
 from cometmq.broker.replication.found_in_log import find_in_log
@@ -399,6 +400,7 @@ class Broker:
         parts.topics.on_change.append(self._registration.topics_changed)
         await self._opened(Filters(parts))
         await self._opened(Pulls(parts, traffic))
+        self.pops = await self._opened(Pops(parts, traffic, waits))
         await self._opened(
             Operation(parts, self._given, traffic, delays.messages, self.transactions)
         )
@@ -417,7 +419,11 @@ class Broker:
                 )
             )
         # A slave's log gets the copies that its master makes.
-        rolls = [] if self.replication.is_slave else [delays.roll, self.transactions.roll]
+        rolls = (
+            []
+            if self.replication.is_slave
+            else [delays.roll, self.transactions.roll, self.pops.roll]
+        )
         storage = await self._opened(Storage(parts, rolls))
         await self._opened(
             Topics(

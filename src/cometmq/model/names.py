@@ -15,6 +15,8 @@ SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 # The topic of CometMQ's own records that have no queue; see `cometmq.store.delivery_note`.
 DELIVERY_NOTE_TOPIC: Final = "rmq_sys_delivery_note"
+# What groups have popped and acknowledged; see docs/internals/pop.md.
+POP_LOG_TOPIC: Final = "rmq_sys_pop_log"
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -59,8 +61,8 @@ FORBIDDEN_SEND_TOPICS: Final = frozenset(
     }
 )
 # To these no client sends: Java's broker also refuses sends to the topic of its timer, and the notes
-# are ours.
-CLOSED_TOPICS: Final = FORBIDDEN_SEND_TOPICS | {TIMER_TOPIC, DELIVERY_NOTE_TOPIC}
+# and the records of what groups have popped are ours.
+CLOSED_TOPICS: Final = FORBIDDEN_SEND_TOPICS | {TIMER_TOPIC, DELIVERY_NOTE_TOPIC, POP_LOG_TOPIC}
 
 # Messages of all topics wait in these; the property REAL_TOPIC names the topic of each.
 WAITING_TOPICS: Final = frozenset(

@@ -31,6 +31,7 @@ from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import access_bodies as a
 from cometmq.protocol import headers as h
 from cometmq.protocol import limits
+from cometmq.protocol import pop_headers as pop
 from cometmq.protocol.bodies import (
     CheckClientRequestBody,
     ConsumerOffsetSerializeWrapper,
@@ -70,6 +71,7 @@ from cometmq.protocol.overview_bodies import (
     HARuntimeInfo,
     QueryCorrectionOffsetBody,
 )
+from cometmq.protocol.pop_bodies import BatchAckMessageRequestBody
 from cometmq.protocol.redrive import (
     LetterSelection,
     RedriveDeadLettersRequestHeader,
@@ -88,6 +90,7 @@ from cometmq.protocol.request_type import (
     cluster,
     group,
     groups_of_body,
+    popped_topic,
     topic,
     topics_of_body,
 )
@@ -433,6 +436,34 @@ GET_CONSUMER_STATUS_FROM_CLIENT: Final = RequestType(
 PUSH_REPLY_MESSAGE_TO_CLIENT: Final = RequestType(
     Code.PUSH_REPLY_MESSAGE_TO_CLIENT, h.ReplyMessageRequestHeader, RAW, NoHeader, NO_BODY,
     Right.NONE, topic(), actions=ANY_ACCOUNT)
+
+# Popping
+
+POP_MESSAGE: Final = RequestType(
+    Code.POP_MESSAGE, pop.PopMessageRequestHeader, NO_BODY, pop.PopMessageResponseHeader, RAW,
+    Right.SUB, topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+ACK_MESSAGE: Final = RequestType(
+    Code.ACK_MESSAGE, pop.AckMessageRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.SUB, popped_topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+BATCH_ACK_MESSAGE: Final = RequestType(
+    Code.BATCH_ACK_MESSAGE, NoHeader,
+    JsonBody(BatchAckMessageRequestBody, limits.MAX_BATCH_ACK_LENGTH, limits.check_acks),
+    NoHeader, NO_BODY,
+    Right.SUB, topics_of_body("acks.topic"), groups_of_body("acks.consumer_group"),
+    on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+CHANGE_MESSAGE_INVISIBLETIME: Final = RequestType(
+    Code.CHANGE_MESSAGE_INVISIBLETIME, pop.ChangeInvisibleTimeRequestHeader, NO_BODY,
+    pop.ChangeInvisibleTimeResponseHeader, NO_BODY,
+    Right.SUB, popped_topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+PEEK_MESSAGE: Final = RequestType(
+    Code.PEEK_MESSAGE, pop.PeekMessageRequestHeader, NO_BODY, pop.PopMessageResponseHeader, RAW,
+    Right.SUB, topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+NOTIFICATION: Final = RequestType(
+    Code.NOTIFICATION, pop.NotificationRequestHeader, NO_BODY, pop.NotificationResponseHeader, NO_BODY,
+    Right.SUB, topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+POLLING_INFO: Final = RequestType(
+    Code.POLLING_INFO, pop.PollingInfoRequestHeader, NO_BODY, pop.PollingInfoResponseHeader, NO_BODY,
+    Right.SUB, topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
 
 # Name servers: routes and brokers
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from cometmq.broker.pop.changes import AnyChange, decode_line, encode_line
+from cometmq.broker.pop.changes import AnyChange, Moved, decode_line, encode_line
 from cometmq.broker.pop.table import Table
 
 # A round begins when so much was written since the last one began, or three times as much as that took.
@@ -57,6 +57,10 @@ class PopLog:
         self._write(list(changes))
         for change in changes:
             self._table.apply(change)
+
+    def announce(self, change: Moved) -> None:
+        """Write that copies follow. Apply the change once they are there."""
+        self._write([change])
 
     @property
     def wants_round(self) -> bool:

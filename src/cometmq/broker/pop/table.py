@@ -71,6 +71,8 @@ class Table:
         self.changed: set[Key] = set()
         self._is_copied = is_copied
         self._due: list[tuple[int, Key]] = []
+        # Called when something becomes visible before all else.
+        self.on_due_earlier: Callable[[], None] = lambda: None
         self._apply: Final[dict[type[c.Change], Callable[..., None]]] = {
             c.Popped: self._popped,
             c.Acknowledged: self._acknowledged,
@@ -114,12 +116,25 @@ class Table:
         """Return when to call `take_due` next, NEVER_MS if nothing is in flight."""
         return self._due[0][0] if self._due else NEVER_MS
 
-    def arm(self, state: QueueState) -> None:
-        """See to it that `take_due` yields a state when its first message becomes visible."""
+    def arm(self, state: QueueState, now_ms: int = -1) -> None:
+        """See to it that `take_due` yields a state when its next message becomes visible. By `now_ms` the group
+        was given notice of what is in flight in order.
+        """
         due_ms = state.hidden.next_due_ms
+        if state.order is not None:
+            blocked_until_ms = state.order.blocked_until_ms()
+            if now_ms < blocked_until_ms < due_ms:
+                due_ms = blocked_until_ms
         if due_ms < state.armed_for_ms and self.states.get(state.key) is state:
+            is_earlier = due_ms < self.next_due_ms()
             state.armed_for_ms = due_ms
             heapq.heappush(self._due, (due_ms, state.key))
+            if is_earlier:
+                self.on_due_earlier()
+
+    def is_live(self) -> None:
+        """Note that the log is read: from now on copies are made with the changes that announce them."""
+        self._is_copied = None
 
     def snapshots(self) -> Iterator[list[AnyChange]]:
         """Yield a round: changes which make this table of an empty one. Others may be made in between, if the log
@@ -210,6 +225,7 @@ class Table:
             change.counts,
         )  # fmt: skip
         state.next_offset = order.position
+        self.arm(state)
 
     def _order_acknowledged(self, change: c.OrderAcknowledged) -> None:
         state = self.states.get(change.key)
@@ -223,6 +239,7 @@ class Table:
         state = self.states.get(change.key)
         if state is not None and state.order is not None:
             state.order.hide(change.offset, change.until_ms)
+            self.arm(state)
 
     def _snapshot(self, change: c.Snapshot) -> None:
         state = self._state(change.key)
@@ -246,6 +263,7 @@ class Table:
         order.counts, order.done = list(change.counts), set(change.done)
         order.attempt_id = change.attempt_id
         state.next_offset = order.position
+        self.arm(state)
 
 
 def _snapshot(state: QueueState, begin: int, end: int | None, part: list[Hidden]) -> c.Snapshot:
