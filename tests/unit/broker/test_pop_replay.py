@@ -57,7 +57,7 @@ def change(table: Table, now_ms: int, draw: random.Random) -> c.AnyChange | None
     kind = draw.choice(["pop"] * 3 + ["ack"] * 4 + ["hide", "move", "gone", "later", "order"] * 2 + ["reset", "drop"])  # fmt: skip
     until_ms = now_ms + draw.randrange(1, 50)
     if kind == "pop":
-        begin = state.position + draw.randrange(2)
+        begin = state.unpopped + draw.randrange(2)
         offsets = range(begin, begin + draw.randrange(1, 40), draw.choice([1, 1, 2]))
         next_offset = offsets[-1] + 1 + draw.randrange(2)
         return c.Popped(key, now_ms, until_ms, next_offset, runs_of(offsets))

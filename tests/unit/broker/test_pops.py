@@ -328,6 +328,21 @@ async def test_messages_in_order_come_again_from_the_first_that_is_not_done(
         assert answer.ext["orderCountInfo"] == "0 qo0%0 1;0 qo0%2 1;0 0 1"
 
 
+async def test_a_group_may_pop_in_order_and_without_order_in_turn(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        await fill(client, 6, queueId=0)
+        in_order = await pop(client, order=True, maxMsgNums=3)
+        await ack(client, in_order[1])
+        (fourth,) = await pop(client, maxMsgNums=1)
+        assert fourth.record.queue_offset == 3
+        state = broker.pops.state.table.states[GROUP, "orders", 0]
+        assert [each.offset for each in state.hidden] == [0, 2, 3]
+        assert (await ack(client, in_order[0])).code == 0
+        assert [each.record.queue_offset for each in await pop(client, order=True)] == [4, 5]
+        assert (state.committed, [each.offset for each in state.hidden]) == (2, [2, 3])
+
+
 async def test_a_repeated_attempt_gets_the_lost_answer(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = Client(broker)

@@ -159,6 +159,8 @@ class AckHandler:
 
     def _order_ack(self, key: Key, pop_time: int, offsets: list[int]) -> AnyChange | None:
         state = self._state.table.get(key)
+        if state is not None and state.order is None:
+            return self._ack(key, pop_time, offsets)  # the group pops without order since
         committed = self._offsets.query(*key) if state is None else state.position
         known: list[int] = []
         for offset in offsets:

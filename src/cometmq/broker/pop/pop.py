@@ -252,7 +252,7 @@ class PopHandler:
         may_block: bool,
     ) -> None:
         """Add what a pop takes of one queue."""
-        position = self._state.position(key, header.init_mode)
+        position = self._state.position(key, header.init_mode, is_order=bool(header.order))
         state = self._state.table.get(key)
         order: Ordered | None = None
         if header.order:
@@ -463,7 +463,7 @@ class PopHandler:
             and state.batch().is_blocked(now_ms, header.attempt_id or "")
         ):
             return False
-        position = self._state.known_position(key)
+        position = self._state.known_position(key, is_order=bool(header.order))
         if position is None:
             position = self._store.min_offset(key[1], key[2])
         return position < self._store.max_offset(key[1], key[2])

@@ -103,17 +103,17 @@ class PopState:
             self._is_rounding = True
             self._parts.tasks.spawn(self._write_round(), "pop-snapshots")
 
-    def known_position(self, key: Key) -> int | None:
+    def known_position(self, key: Key, *, is_order: bool = False) -> int | None:
         """Return where a group goes on in a queue, None if it is new to it."""
         group, topic, queue_id = key
         state = self.table.get(key)
         committed = self._offsets.query(group, topic, queue_id)
         if state is not None:
             # A member that pulls may have gone further.
-            return max(state.position, committed)
+            return max(state.position if is_order else state.unpopped, committed)
         return committed if committed >= 0 else None
 
-    def position(self, key: Key, init_mode: int) -> int:
+    def position(self, key: Key, init_mode: int, *, is_order: bool) -> int:
         """Return where a group goes on in a queue. Follow a reset, and store the place of a group that is
         new to the queue.
         """
@@ -125,7 +125,7 @@ class PopState:
                 if key in self.table.states:
                     self.write(c.Reset(key, reset))
                 return reset
-        known = self.known_position(key)
+        known = self.known_position(key, is_order=is_order)
         if known is not None:
             return known
         begin = low = self._store.min_offset(topic, queue_id)

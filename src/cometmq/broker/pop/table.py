@@ -35,8 +35,13 @@ class QueueState:
 
     @property
     def position(self) -> int:
-        """Where the next pop begins to read."""
+        """Where the next pop in order begins to read."""
         return self.next_offset if self.order is None else self.order.position
+
+    @property
+    def unpopped(self) -> int:
+        """Where a pop without order begins to read: behind what is in flight in order, too."""
+        return self.next_offset if self.order is None else self.order.next_offset
 
     @property
     def committed(self) -> int:
@@ -161,7 +166,13 @@ class Table:
 
     def _popped(self, change: c.Popped) -> None:
         state = self._state(change.key)
-        state.order = None
+        if state.order is not None:
+            # The group pops without order from now on. What it has in flight stays hidden.
+            order, state.order = state.order, None
+            for offset, until_ms in zip(order.offsets, order.until, strict=True):
+                if offset not in order.done:
+                    state.hidden.add([offset], order.popped_ms, until_ms)
+            self.arm(state)
         state.next_offset = change.next_offset
         if change.runs:
             state.hidden.add(c.offsets_of(change.runs), change.popped_ms, change.until_ms)
