@@ -149,9 +149,9 @@ async def test_the_last_delivery_makes_a_dead_letter(tmp_path: Path) -> None:
         dlq = names.dlq_topic(GROUP)
         await until(lambda: broker.store.max_offset(dlq, 0) == 1)
         assert broker.pops.revival.dead_letter_count == 1
-        letter = broker.store.stored_record(
-            broker.store.queue(dlq, 0).last_message().physical_offset  # type: ignore[union-attr]
-        )
+        last = broker.store.queue(dlq, 0).last_message()
+        assert last is not None
+        letter = broker.store.stored_record(last.physical_offset)
         assert letter is not None
         assert decode_properties(letter.properties)["RETRY_TOPIC"] == "orders"
         assert await pop(client) == []
@@ -347,7 +347,7 @@ async def test_a_repeated_attempt_gets_the_lost_answer(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = Client(broker)
         await fill(client, 2, queueId=0)
-        fields = {"order": True, "attemptId": "a"}
+        fields: dict[str, Any] = {"order": True, "attemptId": "a"}
         assert len(await pop(client, **fields)) == 2
         repeated = await client.ask(POP, pop_ext(**fields))
         assert len(popped(repeated)) == 2
