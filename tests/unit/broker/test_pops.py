@@ -21,16 +21,22 @@ from tests.integration.raw_client import send_ext
 from tests.unit.broker.broker_box import GROUP, SILENT_GROUP, Client, running, turns
 from tests.waits import until
 
+from cometmq.broker.incoming import IncomingMessage
+from cometmq.broker.pop import revival
+from cometmq.broker.pop.changes import Hidden, Moved
 from cometmq.broker.server import Broker
+from cometmq.errors import StoreFullError
 from cometmq.model import names
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.pop_bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
-from cometmq.protocol.pop_handle import ORDER_QUEUE
+from cometmq.protocol.pop_handle import ORDER_QUEUE, pop_retry_topic
 from cometmq.protocol.properties import decode_properties
+from cometmq.store.queues.consume_queue import ConsumeQueue
 
 SEND = 10
+RETRY = pop_retry_topic(GROUP, "orders")
 LONG, SHORT = 600_000, 40
 EMPTY, FULL = ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL
 
@@ -413,3 +419,107 @@ async def test_nothing_is_written_where_no_group_pops(tmp_path: Path) -> None:
         await fill(Client(broker), 1)
         assert broker.topics.get(names.POP_LOG_TOPIC) is None
         assert broker.pops.state.table.next_due_ms() == 2**63 - 1
+
+
+async def test_a_kill_amid_copies_leaves_each_message_in_one_place(tmp_path: Path) -> None:
+    """The record that announces three copies is there, and only the first copy."""
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        await fill(client, 3, queueId=0)
+        await pop(client, invisibleTime=LONG)
+        state = broker.pops.state
+        queue = broker.store.queue(RETRY, 0)
+        first = broker.store.queue("orders", 0).unit(0)
+        assert first is not None
+        state.log.announce(Moved((GROUP, "orders", 0), [0, 1, 2], RETRY, 0, queue.next_offset))
+        broker.topics.create_for_group(RETRY, 1)
+        record = broker.store.stored_record(first.physical_offset)
+        assert record is not None
+        copy = IncomingMessage.again(record, {})
+        copy.topic, copy.queue_id = RETRY, 0
+        copy.prepared_transaction_offset = first.physical_offset
+        copy.append_to(broker.store)
+        await broker.topics.written()
+    async with running(tmp_path) as broker:
+        hidden = broker.pops.state.table.states[GROUP, "orders", 0].hidden
+        assert [each.offset for each in hidden] == [1, 2]
+
+
+async def test_a_full_disk_delays_what_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        await fill(client, 3, queueId=0)
+        await pop(client, invisibleTime=LONG)
+        append = broker.store.append
+        copies = 0
+
+        def full(queue: ConsumeQueue, *args: Any, **more: Any) -> tuple[int, int]:
+            nonlocal copies
+            if queue.topic == RETRY:
+                copies += 1
+                if copies == 2:
+                    raise StoreFullError("the disk is full")
+            return append(queue, *args, **more)
+
+        monkeypatch.setattr(broker.store, "append", full)
+        monkeypatch.setattr(revival, "_PAUSE_MS", 1)
+        state = broker.pops.state
+        state.write(
+            *(
+                Hidden((GROUP, "orders", 0), n, found.popped_ms, 0, 0)
+                for n, found in enumerate(list(state.table.states[GROUP, "orders", 0].hidden))
+            )
+        )
+        await until(lambda: broker.pops.revival.revived_count == 3)
+        messages = await pop(client)
+        assert sorted(each.body for each in messages) == [b"0", b"1", b"2"]
+        assert {each.record.reconsume_times for each in messages} == {1}
+
+
+async def test_what_a_pop_cannot_write_it_does_not_hand_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        await fill(client, 1)
+        assert len(await pop(client)) == 1
+        await fill(client, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.pops.state.log, "_append", fail)
+            assert (await client.ask(POP, pop_ext())).code == ResponseCode.SYSTEM_ERROR
+        assert len(await pop(client)) == 1
+
+
+def fail(_body: bytes) -> None:
+    raise StoreFullError("the disk is full")
+
+
+async def test_an_acknowledgement_waits_for_the_disk(tmp_path: Path) -> None:
+    store = {"flush_disk_type": "SYNC_FLUSH"}
+    async with running(tmp_path, store=store) as broker:
+        client = Client(broker)
+        await fill(client, 2)
+        messages = await pop(client)
+        assert broker.store.flushed_offset == broker.store.commit_log.end
+        assert (await ack(client, messages[0])).code == 0
+        assert broker.store.flushed_offset == broker.store.commit_log.end
+
+
+async def test_a_round_is_written_before_the_file_goes_that_a_start_would_read(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        await fill(client, 3, queueId=0)
+        await pop(client)
+        state = broker.pops.state
+        end = broker.store.commit_log.end
+        assert state.roll(0) == 0
+        while state.roll(end):
+            pass
+        assert state.log.start == 1
+        before = seen(broker)
+    async with running(tmp_path) as broker:
+        assert seen(broker) == before
