@@ -32,6 +32,7 @@ from cometmq.protocol.bodies import (
     UnlockBatchRequestBody,
 )
 from cometmq.protocol.codes import RequestCode
+from cometmq.protocol.overview_bodies import SetMessageRequestModeRequestBody
 from cometmq.protocol.pop_bodies import BatchAck, BatchAckMessageRequestBody
 from cometmq.protocol.pop_handle import PopHandle
 from cometmq.protocol.recall_handle import RecallHandle
@@ -178,6 +179,7 @@ _JSON_BODIES: Final[Mapping[Any, Any]] = {
     QueryAssignmentRequestBody: QueryAssignmentRequestBody(TOPIC, GROUP, CLIENT),
     LockBatchRequestBody: LockBatchRequestBody(CLIENT, GROUP, _QUEUES),
     UnlockBatchRequestBody: UnlockBatchRequestBody(CLIENT, GROUP, _QUEUES),
+    SetMessageRequestModeRequestBody: SetMessageRequestModeRequestBody(GROUP, TOPIC),
     BatchAckMessageRequestBody: BatchAckMessageRequestBody(
         BROKER, [BatchAck(GROUP, TOPIC, bits="AQ==")]
     ),

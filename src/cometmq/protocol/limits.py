@@ -23,6 +23,7 @@ from cometmq.protocol.bodies import (
     SubscriptionGroupList,
     TopicConfigList,
 )
+from cometmq.protocol.overview_bodies import SetMessageRequestModeRequestBody
 from cometmq.protocol.pop_bodies import BatchAckMessageRequestBody
 
 _MIB: Final = 1024 * 1024
@@ -216,6 +217,12 @@ def check_acks(body: BatchAckMessageRequestBody) -> None:
         check_limit("messages in a batch of acknowledgements", count, name, most, remedy)
         check_name("the group name", each.consumer_group)
         check_name("the topic name", each.topic)
+
+
+def check_request_mode(body: SetMessageRequestModeRequestBody) -> None:
+    """Raise ProtocolError for names that are too long."""
+    check_name("the topic name", body.topic)
+    check_name("the group name", body.consumer_group)
 
 
 def check_locks(body: LockBatchRequestBody) -> None:

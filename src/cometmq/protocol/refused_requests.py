@@ -95,10 +95,7 @@ REFUSED: Final[Mapping[Code, str]] = {
     ),
     # Pop consumers
     **dict.fromkeys(
-        (
-            Code.POP_ROLLBACK,
-            Code.SET_MESSAGE_REQUEST_MODE,
-        ),
+        (Code.POP_ROLLBACK,),
         _POP,
     ),
     # Access control

@@ -69,7 +69,9 @@ from cometmq.protocol.overview_bodies import (
     CheckRocksdbCqWriteResult,
     GroupForbidden,
     HARuntimeInfo,
+    MessageRequestModes,
     QueryCorrectionOffsetBody,
+    SetMessageRequestModeRequestBody,
 )
 from cometmq.protocol.pop_bodies import BatchAckMessageRequestBody
 from cometmq.protocol.redrive import (
@@ -359,7 +361,8 @@ GET_ALL_CONSUMER_FILTERS: Final = RequestType(
     OwnRequestCode.GET_ALL_CONSUMER_FILTERS, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
 # For slaves. There are no pop consumers here, so the table is empty.
 GET_ALL_MESSAGE_REQUEST_MODE: Final = RequestType(
-    Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
+    Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, JsonBody(MessageRequestModes),
+    Right.INSPECT, CLUSTER)
 # A slave proves to its master who it is, and gets a token for its HA connection. Java has no such
 # request: its port for slaves serves everybody. Served only with access control.
 ADMIT_SLAVE: Final = RequestType(
@@ -464,6 +467,12 @@ NOTIFICATION: Final = RequestType(
 POLLING_INFO: Final = RequestType(
     Code.POLLING_INFO, pop.PollingInfoRequestHeader, NO_BODY, pop.PollingInfoResponseHeader, NO_BODY,
     Right.SUB, topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+# Whether members that let the broker divide the queues pull or pop.
+SET_MESSAGE_REQUEST_MODE: Final = RequestType(
+    Code.SET_MESSAGE_REQUEST_MODE, NoHeader,
+    JsonBody(SetMessageRequestModeRequestBody, limits.MAX_ASSIGNMENT_LENGTH, limits.check_request_mode),
+    NoHeader, NO_BODY, Right.ADMIN, topics_of_body("topic"), groups_of_body("consumer_group"),
+    on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
 
 # Name servers: routes and brokers
 

@@ -13,6 +13,7 @@ from cometmq.broker.groups.lock_handlers import LockHandlers
 from cometmq.broker.groups.offset_admin import OffsetAdmin
 from cometmq.broker.groups.offset_handlers import OffsetHandlers
 from cometmq.broker.groups.queue_locks import QueueLocks
+from cometmq.broker.groups.request_modes import RequestModes
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.tables import BrokerTables
 from cometmq.model.route import TopicRouteData
@@ -57,7 +58,10 @@ class Groups(Service):
         )
         OffsetAdmin(parts).register(parts.handlers)
         ClientRelay(parts, self._tables).register(parts.handlers)
-        Assignments(parts.clients, self._route_of).register(parts.handlers)
+        modes = RequestModes(parts)
+        modes.open()
+        modes.register(parts.handlers)
+        Assignments(parts.clients, self._route_of, modes.mode_of).register(parts.handlers)
         GroupHandlers(parts, self._tables, self._confirmed).register(parts.handlers)
 
     def start(self) -> None:
