@@ -141,11 +141,22 @@ def test_a_start_reads_a_tail_that_does_not_grow(monkeypatch: pytest.MonkeyPatch
     assert contents(store.read(len(store.bodies))) == contents(table)
 
 
+def test_a_round_of_many_queues_without_messages_is_short() -> None:
+    store, table = Store(), Table()
+    log = store.log(table)
+    for queue_id in range(1_000):
+        log.write(c.Popped(("g", "t", queue_id), 1, 1, 32, []))
+    while log.step():
+        pass
+    assert len(store.bodies) < 1_000 + 20
+    assert contents(store.read(len(store.bodies))) == contents(table)
+
+
 def test_the_store_refuses_a_part_and_the_round_begins_anew() -> None:
     store, table = Store(), Table()
     log = store.log(table)
     for queue_id in range(3):
-        log.write(c.Popped(("g", "t", queue_id), 1, 2, 32, [0, 32]))
+        log.write(c.Popped(("g", "t", queue_id), 1, 2, 2_048, [0, 2_048]))
     assert log.step()
     full = pytest.MonkeyPatch()
     full.setattr(log, "_append", fail)

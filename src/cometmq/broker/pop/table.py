@@ -18,6 +18,8 @@ from cometmq.broker.pop.ordered import Ordered
 
 # Messages in a part of a snapshot: so many are encoded in well under a millisecond.
 PART: Final = 1_024
+# A queue without any takes as much of a record as so many.
+_COST_OF_QUEUE: Final = 16
 
 
 class QueueState:
@@ -145,15 +147,22 @@ class Table:
         """Yield a round: changes which make this table of an empty one. Others may be made in between, if the log
         gets all of them in their order.
         """
+        changes: list[AnyChange] = []
+        size = 0
         for key in list(self.states):
             begin: int | None = 0
             while begin is not None and (state := self.states.get(key)) is not None:
                 part, end = state.hidden.part(begin, PART)
-                changes: list[AnyChange] = [_snapshot(state, begin, end, part)]
+                changes.append(_snapshot(state, begin, end, part))
                 if begin == 0 and state.order is not None:
                     changes.append(_order_snapshot(state.key, state.order))
-                yield changes
                 begin = end
+                size += len(part) + _COST_OF_QUEUE
+                if size >= PART:
+                    yield changes
+                    changes, size = [], 0
+        if changes:
+            yield changes
 
     # What each change does
 
