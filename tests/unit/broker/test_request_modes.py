@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.broker.broker_box import GROUP, Client, running
+from tests.unit.broker.broker_box import GROUP, HOST, Client, running
 
 from cometmq.broker.groups.assignments import Assignments
 from cometmq.broker.groups.clients import ClientManager
@@ -27,11 +27,13 @@ def choice(**fields: Any) -> bytes:
 
 async def test_a_choice_outlives_its_broker(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        client = Client(broker)
-        assert json.loads((await client.ask(ALL, {})).body) == {"messageRequestModeMap": {}}
+        client = Client(broker, host=HOST)
+        assert json.loads(bytes((await client.ask(ALL, {})).body)) == {"messageRequestModeMap": {}}
         assert (await client.ask(SET, {}, choice())).code == 0
     async with running(tmp_path) as broker:
-        table = json.loads((await Client(broker).ask(ALL, {})).body)["messageRequestModeMap"]
+        table = json.loads(bytes((await Client(broker, host=HOST).ask(ALL, {})).body))[
+            "messageRequestModeMap"
+        ]
         assert table == {"orders": {GROUP: json.loads(choice())}}
     file = json.loads((tmp_path / "config" / "messageRequestMode.json").read_text())
     assert file == {"messageRequestModeMap": table}
@@ -52,7 +54,7 @@ async def test_a_choice_for_what_is_not_there_is_refused(
     tmp_path: Path, fields: dict[str, Any], code: int
 ) -> None:
     async with running(tmp_path, auto_create_subscription_group=False) as broker:
-        answer = await Client(broker).ask(SET, {}, choice(**fields))
+        answer = await Client(broker, host=HOST).ask(SET, {}, choice(**fields))
     assert answer.code == code, answer.remark
 
 
