@@ -21,7 +21,7 @@ from cometmq.broker.pop.checks import PopChecks
 from cometmq.broker.pop.found import Found, split
 from cometmq.broker.pop.ordered import Ordered
 from cometmq.broker.pop.state import PopState, wake_place
-from cometmq.broker.pulls.waiting import ANY_QUEUE, Reason, State, Waiter
+from cometmq.broker.pulls.waiter import ANY_QUEUE, Reason, State, Waiter
 from cometmq.broker.storage.group_commit import GroupCommit
 from cometmq.broker.traffic import Traffic
 from cometmq.filtering.sql92 import compile_steps
