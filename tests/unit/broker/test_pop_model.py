@@ -71,7 +71,7 @@ class Run:
             self.messages[body] = Known()
 
     async def pop(self, most: int = 8) -> int:
-        invisible_ms = self.draw.randrange(1_000, 20_000)
+        invisible_ms = self.draw.randrange(30_000, 200_000)
         ext = pop_ext(maxMsgNums=self.draw.randrange(1, most), invisibleTime=invisible_ms)
         found = popped(await self.client.ask(POP, ext))
         for message in found:
@@ -85,8 +85,8 @@ class Run:
         return len(found)
 
     def in_hand(self) -> list[Known]:
-        """Return messages that will be hidden for a second at least."""
-        soon_ms = self.clock.now_ms() + 1_000
+        """Return messages that stay hidden for longer than any machine is busy."""
+        soon_ms = self.clock.now_ms() + 20_000
         return [
             known
             for known in self.messages.values()
@@ -103,7 +103,7 @@ class Run:
         if self.in_hand():
             known = self.draw.choice(self.in_hand())
             assert known.last is not None
-            wanted_ms = self.draw.choice([0, 10_000, 100_000])
+            wanted_ms = self.draw.choice([0, 60_000, 600_000])
             answer = await self.client.ask(CHANGE, known.last.ext(invisibleTime=wanted_ms))
             assert answer.code == 0, answer.remark
             popped_ms = int(answer.ext["popTime"])
@@ -111,7 +111,7 @@ class Run:
             known.hidden_until = popped_ms + wanted_ms - 1
 
     async def wait(self, ms: int | None = None) -> None:
-        self.clock.ahead_ms += self.draw.randrange(10_000) if ms is None else ms
+        self.clock.ahead_ms += self.draw.randrange(100_000) if ms is None else ms
         state = self.broker.pops.state
         state.on_due_earlier()
         now_ms = self.clock.now_ms()
