@@ -528,6 +528,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--acl", type=int, choices=[0, 1, 2], default=0)
     given = parser.parse_args()
+    if unknown := set(given.names) - {*REQUESTS, *SCANS}:
+        parser.error(f"no request is named {', '.join(sorted(unknown))}; --help lists the names")
     print(f"{'request':28}   best median  worst  answer", file=sys.stderr)
     import uvloop
 

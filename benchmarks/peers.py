@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 from tests.interop.peers import (
     HOST,
+    Java55Broker,
     JavaBroker,
     JavaNamesrv,
     free_broker_port,
@@ -143,7 +144,7 @@ class JavaPeer(Peer):
     """Runs the Java broker and name server from the published artifacts."""
 
     label = "Java"
-    broker_class = JavaBroker
+    broker_class: type[JavaBroker] = Java55Broker
     warmup_limit_seconds = float("inf")
 
     def __init__(self, directory: Path, *, heap_mib: int, conf: Mapping[str, str]) -> None:
@@ -215,6 +216,9 @@ class CometPeer(Peer):
             "storePathRootDir": str(directory / "store"),
             "storePathCommitLog": str(directory / "store" / "commitlog"),
             "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_BYTES),
+            # As for Java's: a long run fills the disk, and a broker that deletes has nothing to pull.
+            "diskMaxUsedSpaceRatio": "95",
+            "cleanFileForciblyEnable": "false",
             **conf,
         }
 

@@ -1,5 +1,5 @@
 """Puts compiled modules into the wheel, where `scripts/compile` has made them of these sources and for
-the Python that builds it; see decision 13.
+the Python that builds it; see docs/internals/composition.md.
 """
 
 from __future__ import annotations

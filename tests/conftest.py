@@ -50,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "cluster(**options): how the module's fixture is set up")
     config.addinivalue_line("markers", "faces(*names, seeds=1): the faces of a test's client")
+    config.addinivalue_line("markers", "real_time: this test does not run in virtual time")
     again.register(config)
 
 

@@ -4,7 +4,8 @@
 `cometmq/_native/`, with a list of all sources that it saw and their checksums. While every one of
 them still is as it was, imports of the hot modules are served from there; after any edit, or for
 another Python, all of them are interpreted. So a source is never shadowed by what was made of an
-older one. COMETMQ_PURE=1 asks for the interpreted form. Decision 13 says why it is done so.
+older one. COMETMQ_PURE=1 asks for the interpreted form. The reasons are in
+docs/internals/composition.md.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ CometMQError
     └── StoreClosedError      the store is not open
 
 Every retry loop reads the same three attributes of an error, and nothing else, to decide what to do
-(docs/decisions/0081):
+(docs/internals/clients.md):
 
 `retriable`      the same call may succeed at the same peer a moment later
 `refresh_route`  the route that led to this peer may be stale, or another broker may serve the call

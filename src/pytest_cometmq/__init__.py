@@ -1,8 +1,8 @@
 """Gives pytest the fixtures of CometMQ; pytest finds this package by its entry point.
 
 It lies beside `cometmq` and imports it when a fixture is first used. So tests that use none of the
-fixtures pay nothing for them, and who measures the coverage of `cometmq` sees its import (decision
-110).
+fixtures pay nothing for them, and who measures the coverage of `cometmq` sees its import
+(docs/internals/simulation.md).
 
 `cometmq_cluster`   is a cluster in virtual time; an `async def` test with it runs on its loop.
 `cometmq_broker`    is a broker over real sockets, with a store of its own for each test.

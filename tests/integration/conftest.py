@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import structlog
+from tests import log_lines
 from tests.integration.client_faces import patient_starts
 from tests.integration.fixtures import (
     chosen_face,
@@ -58,10 +58,6 @@ def requests_of_a_connection_served_in_order() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def log_lines_as_before() -> Iterator[None]:
-    """Undo what a module's clients do to structlog, which later modules of this process would keep."""
-    before = structlog.get_config() if structlog.is_configured() else None
-    yield
-    if before is None:
-        structlog.reset_defaults()
-    else:
-        structlog.configure(**before)
+    """Undo what a module's clients do to log lines, which later modules of this process would keep."""
+    with log_lines.as_before():
+        yield

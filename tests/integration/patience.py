@@ -19,6 +19,7 @@ from cometmq.client.membership import membership
 from cometmq.client.producing.producer import ProducerOptions
 from cometmq.client.producing.transaction_producer import TransactionProducerOptions
 from cometmq.client.tracing import dispatcher
+from cometmq.remoting import client
 
 _TIMEOUTS_S = (
     (membership, "START_TIMEOUT_S"),
@@ -41,7 +42,7 @@ def be_patient(
 ) -> None:
     """Have consumers joined their group when `start` returns, and committed when `close` does, and
     have every send, every call of the administration client, every request for a route and every
-    message that is sent back wait for its answer.
+    message that is sent back wait for its answer, and every client for its connections.
 
     Otherwise whatever takes longer than a few seconds would be done in the background, done once
     more, or given up. The first message of a topic waits for the disk, for example, and other
@@ -49,6 +50,8 @@ def be_patient(
     """
     for module, name in _TIMEOUTS_S:
         set_attribute(module, name, WAIT_S)
+    # A part of what a send has, which may find one server gone before it finds another.
+    set_attribute(client, "CONNECT_TIMEOUT_S", WAIT_S / 4)
     for options, name in _OPTIONS:
         # The values of options that are not given, as the class's constructor keeps them.
         set_item(vars(options)["__init__"].__kwdefaults__, name, SEND_WAIT_MS)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cometmq import ConsumeResult, Message
-from cometmq.aio import Producer, PushConsumer
+from tests.waits import until
+
+from cometmq import ConsumeResult
+from cometmq.aio import AdminClient, PushConsumer
 from cometmq.broker.server import Broker
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import QueryAssignmentRequestBody, QueryAssignmentResponseBody
@@ -49,11 +51,15 @@ async def story(cluster: Cluster) -> None:
     )
     broker = cluster.brokers[0]
     assert await assigned(broker, "x") is None  # neither a route nor a member
-    async with Producer("p", namesrv=cluster.namesrv) as producer:
-        for _ in range(16):
-            await producer.send(Message("t", b"x"))
+    # A producer that learns of the first broker's queues soon makes the topic at no other broker.
+    async with AdminClient(namesrv=cluster.namesrv) as admin:
+        for name in ("broker-a", "broker-b"):
+            await admin.topics.create("t", read_queues=4, write_queues=4, broker=name)
     assert await assigned(broker, "x") is None
-    assert await assigned(broker, "x", message_model="BROADCASTING") == everything
+    # A broker learns of another one's queues from the name servers.
+    await until(
+        lambda: assigned(broker, "x", message_model="BROADCASTING"), lambda all_: all_ == everything
+    )
     for each in (one, two):
         each.subscribe("t")
     async with one, two:

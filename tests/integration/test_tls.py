@@ -18,6 +18,9 @@ TOPIC = "orders"
 def cluster() -> Iterator[Cluster]:
     properties = {"inSyncReplicas": "2", "metricsExporterType": "PROM"}
     with Cluster(tls=True, slaves=1, master_role="SYNC_MASTER", properties=properties) as running:
+        master = running.brokers[0].copies.master
+        assert master is not None
+        eventually(lambda: master.slaves)
         yield running
 
 

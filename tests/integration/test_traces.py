@@ -134,7 +134,9 @@ def test_the_end_of_a_transaction_is_traced(face: BlockingFace, name: str) -> No
     transactional = TransactionFace(face)
     listener = transactional.listener(COMMIT)
     producer = transactional.producer(name, listener, enable_trace=True)
-    result = producer.send_in_transaction(Message(name, b"x", keys=["k"]))
+    # A broker that has no verdict after a moment asks for one, and that would be traced, too.
+    patient = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"}
+    result = producer.send_in_transaction(Message(name, b"x", keys=["k"], properties=patient))
     producer.close()
     events = {event.type: event for event in Traces(face, name).of(result.msg_id, 2)}
     half, end = events[TraceType.PUB].beans[0], events[TraceType.END_TRANSACTION].beans[0]

@@ -106,8 +106,8 @@ def require_tools(*names: str) -> None:
 
 
 def java_classpath(module: str) -> str:
-    """Class path of one Maven module (`server`, `server52`, `server4`, `client4`, `client5`, `tools4`,
-    `tools5`, `tools55`), built when needed.
+    """Class path of one Maven module (`server`, `server52`, `server55`, `server4`, `client4`, `client5`,
+    `tools4`, `tools5`, `tools55`), built when needed.
     """
     require_tools("java", "mvn")
     target = JAVA_PROJECT / module / "target"
@@ -617,6 +617,12 @@ class JavaBroker(JavaServer):
             with contextlib.suppress(OSError):
                 ask(self.address, _UPDATE_BROKER_CONFIG, body=b"brokerPermission=6\n", tls=self.tls)
         return False
+
+
+class Java55Broker(JavaBroker):
+    """The broker of 5.5, the newest that is published."""
+
+    module = "server55"
 
 
 def peak_memory_kib(pid: int) -> int:

@@ -28,9 +28,9 @@ from cometmq.store.offline.repair import check
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
-PAIRS = os.environ.get("COMETMQ_PAIRS", "java4-comet,java5-comet,comet-java4,comet-java5").split(
-    ","
-)
+PAIRS = os.environ.get(
+    "COMETMQ_PAIRS", "java4-comet,java5-comet,comet-java4,comet-java5,comet-java55"
+).split(",")
 CONF = {
     "messageDelayLevel": "1s 1s 1s 1s 1s 1s",
     "transactionTimeOut": "100",

@@ -50,8 +50,9 @@ def limited(what: str, limit_s: float, *, grace_s: float = GRACE_S) -> Iterator[
 
     before = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, limit_s, grace_s)
-    # For a run that hangs where no signal is served, in a regular expression for example.
-    faulthandler.dump_traceback_later(limit_s + 2 * grace_s, exit=True, file=2)
+    # For a run that hangs where no signal is served, in a regular expression for example. A busy machine
+    # may serve one late, which must not look like that, so a short `grace_s` does not shorten this.
+    faulthandler.dump_traceback_later(limit_s + grace_s + GRACE_S, exit=True, file=2)
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 """Exactly-once without Spark around it: a batch that is cut short anywhere is sent once in the end.
 
-The points are those of the table in docs/decisions/0044.
+The points are those of the table in docs/internals/spark-sink.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Replay and redrive messages that Java's client sent as batches: each record has UNIQ_KEY twice.
 
 A Java broker of 4.8 to 5.3.3 appends the batch's id to the properties of each of its messages
-(decision 148). The tests send such records as they lie in its store.
+(docs/internals/message-ids.md). The tests send such records as they lie in its store.
 """
 
 from __future__ import annotations

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import structlog
+from tests import log_lines
 
 
 @pytest.fixture(autouse=True)
 def log_lines_as_before() -> Iterator[None]:
-    """Undo what clients do to structlog when they start, and what tests configure."""
-    before = structlog.get_config() if structlog.is_configured() else None
-    yield
-    if before is None:
-        structlog.reset_defaults()
-    else:
-        structlog.configure(**before)
+    """Undo what clients do to log lines when they start, and what tests configure."""
+    with log_lines.as_before():
+        yield

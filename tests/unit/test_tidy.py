@@ -23,6 +23,10 @@ SAID = re.compile(r'"""(?:.*?)"""|(?<!\S)# [^\n]*', re.DOTALL)
 NOQA = re.compile(r"# noqa(?!: [A-Z]+\d+(, [A-Z]+\d+)* - \S)")
 TYPE_IGNORE = re.compile(r"# type: ignore(?!\[[a-z-]+(,[a-z-]+)*\]  # \S)")
 DECISION = re.compile(r"\bdecisions? (\d+)(?:(?:,| and) (\d+))?\b", re.IGNORECASE)
+# A row of the list of decisions: number, title, date, page.
+ROW = re.compile(r"^\| (\d+) \| (.+) \| (\d{4}-\d\d-\d\d) \| (.+) \|$", re.MULTILINE)
+OF_INTERNALS = re.compile(r"\[[^\]]+\]\(\.\./internals/[\w-]+\.md\)")
+INTERNALS = re.compile(r"docs/internals/[\w-]+\.md")
 # `producer.py`, `client/producing/producer.py`, `tests/unit`, and a function of a file: `store/get.py:read`.
 PATH = re.compile(r"`([\w./-]+?\.(?:py|pyi|md|json|html|toml|txt|conf))(?::([\w.]+))?(?:\(\))?`")
 MODULE = re.compile(r"`(cometmq(?:\.\w+)+)(?:\(\))?`")
@@ -175,6 +179,13 @@ def module_exists(dotted: str) -> bool:
     return False
 
 
+@functools.cache
+def decisions() -> dict[int, tuple[str, str]]:
+    """The title and the page of each number, as the list of decisions has them."""
+    text = (ROOT / "docs" / "decisions" / "README.md").read_text()
+    return {int(number): (title, page) for number, title, _, page in ROW.findall(text)}
+
+
 # Each of these finds what it is for, so that none of them can silently find nothing.
 
 
@@ -188,9 +199,10 @@ def suppression_faults(line: str) -> list[str]:
 
 def citation_faults(text: str, citing: Path) -> list[str]:
     faults = []
-    numbers = {path.name[:4] for path in (ROOT / "docs" / "decisions").glob("0*.md")}
+    numbers = decisions()
     for match in DECISION.finditer(text):
-        faults += [f"no decision {n}" for n in match.groups() if n and n.zfill(4) not in numbers]
+        faults += [f"no decision {n}" for n in match.groups() if n and int(n) not in numbers]
+    faults += [f"no file {name}" for name in INTERNALS.findall(text) if not (ROOT / name).exists()]
     for cited, inner in PATH.findall(text):
         file = resolves(cited, citing)
         if file is None:
@@ -222,6 +234,7 @@ def test_a_suppression_without_a_reason_is_found() -> None:
     [
         ("see decision 999", "no decision 999"),
         ("decisions 13 and 998", "no decision 998"),
+        (f"see docs/internals/{'nowhere'}.md", "no file docs/internals/nowhere.md"),
         ("`broker/nowhere.py` does it", "no file broker/nowhere.py"),
         ("`store/get.py:no_such`", "no no_such in store/get.py"),
         ("`cometmq.nowhere.thing`", "no cometmq.nowhere.thing"),
@@ -271,11 +284,28 @@ def test_links_and_pictures_of_pages_lead_somewhere() -> None:
     assert not faults, "\n".join(faults)
 
 
+def test_each_decision_has_its_page_and_none_a_file() -> None:
+    folder = ROOT / "docs" / "decisions"
+    assert [path.name for path in folder.glob("*.md")] == ["README.md"]
+    rows = ROW.findall((folder / "README.md").read_text())
+    numbers = [int(number) for number, *_ in rows]
+    assert numbers == sorted(set(numbers))
+    assert [(title, page) for _, title, _, page in rows if LINK.search(title)] == []
+    assert [page for *_, page in rows if not OF_INTERNALS.fullmatch(page)] == []
+
+
+def test_each_page_of_internals_is_in_their_list() -> None:
+    folder = ROOT / "docs" / "internals"
+    listed = LINK.findall((folder / "README.md").read_text())
+    pages = {path.name for path in folder.glob("*.md")} - {"README.md"}
+    assert pages - set(listed) == set()
+
+
 def test_every_page_is_in_the_menu_of_the_site() -> None:
     menu = (ROOT / "mkdocs.yml").read_text()
     pages = (path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
-    # The index of the decisions lists them; README.md is the list for readers of the repository.
-    wanted = [page for page in pages if not page.startswith("decisions/0") and page != "README.md"]
+    # README.md is the list for readers of the repository.
+    wanted = [page for page in pages if page != "README.md"]
     assert [page for page in wanted if f": {page}\n" not in menu] == []
 
 

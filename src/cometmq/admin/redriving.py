@@ -162,7 +162,7 @@ def _is_made_of(copy: MessageExt, letter: MessageExt) -> bool:
     """Say whether a redrive made `copy` of this letter. Its broker noted there where the letter lies.
 
     Their ids do not tell: letters that a Java broker wrote of messages of one batch share the
-    batch's id (decision 148).
+    batch's id (docs/internals/message-ids.md).
     """
     place = parse_offset_id(letter.offset_msg_id).commit_log_offset
     is_here = letter.broker_name in ("", copy.broker_name)

@@ -1,4 +1,5 @@
-"""Share one configuration among the brokers of `cometmq broker --processes` (decision 121).
+"""Share one configuration among the brokers of `cometmq broker --processes`
+(docs/internals/composition.md).
 
 Broker i is called `brokerName-i`. Its store is in the directory of that name beneath
 `storePathRootDir`, and each of its ports is the configured one and i times STRIDE more.

@@ -9,9 +9,12 @@ costs one call.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from cometmq.broker.delays.messages import DelayedMessages
@@ -20,11 +23,14 @@ from cometmq.broker.topics.topics import TopicManager
 from cometmq.model.histogram import latencies
 from cometmq.model.names import SYSTEM_TOPICS, TIMER_TOPIC
 from cometmq.runtime.clock import Clock
+from cometmq.runtime.tasks import OnDemand, TaskOwner
 from cometmq.store.store import MessageStore
 
-SAMPLE_PERIOD_S: Final = 1.0
+_SAMPLE_PERIOD_S: Final = 1.0
 RATE_SPANS_S: Final = (10, 60, 600)
-_MINUTE_SAMPLES: Final = 60
+# One for each second, and one more, because timers may be a little early.
+_MAX_SAMPLES: Final = RATE_SPANS_S[-1] + 2
+_SAMPLE_TIME: Final = itemgetter(0)
 # For so many queues of groups the next offset to hand out is kept, 200 bytes each. Of other queues
 # no messages are reported as in flight.
 MAX_PULLED_QUEUES: Final = 500_000
@@ -92,10 +98,12 @@ class Taken:
 
 
 class Traffic:
-    """Counts what pulls take and samples all totals once a second. For the loop's thread only.
+    """Counts what pulls take and samples all totals once a second, as long as they change. For the
+    loop's thread only.
 
     Users' messages are those in topics that the broker does not keep for itself. So a delayed
-    message counts when it is delivered.
+    message counts when it is delivered. Rates, mornings and put times are those of the last sample;
+    call `look` before reading them.
     """
 
     def __init__(
@@ -121,16 +129,19 @@ class Traffic:
         self.longest_get_s = 0.0
         # How late the last sample was; any request may have waited for its turn as long.
         self.loop_delay_s = 0.0
-        self._samples: deque[Sample] = deque(maxlen=RATE_SPANS_S[-1] + 1)
+        self._samples: deque[Sample] = deque(maxlen=_MAX_SAMPLES)
+        # Begins the sampling again. None while it goes on.
+        self._arm: Callable[[], None] | None = None
         # By group and topic, and the groups by topic.
         self.taken: dict[str, dict[str, Taken]] = {}
         self._groups: dict[str, set[str]] = {}
         self.pair_count = 0
         self._pulled_count = 0
-        self._sample_count = 0
         self._day = self._today()
         self.put_mornings = (0, 0)
         self.taken_mornings = (0, 0)
+        # When the last full minute ended.
+        self._minute_s = self.monotonic()
         self._put_in_minute = 0
         self._put_at_minute = 0
         self._slow_puts: dict[int, int] = {}
@@ -148,6 +159,8 @@ class Traffic:
         began_s: float,
     ) -> None:
         """Count a pull that brought `count` messages of `byte_count` bytes in all."""
+        if self._arm is not None:
+            self._wake()
         self.found_count += 1
         self.transferred_count += count
         if topic not in self._system_topics:
@@ -186,6 +199,8 @@ class Traffic:
 
     def missed(self) -> None:
         """Count a look at a queue that brought nothing."""
+        if self._arm is not None:
+            self._wake()
         self.missed_count += 1
 
     def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:
@@ -245,14 +260,59 @@ class Traffic:
 
     # -- samples --
 
+    def start(self, tasks: TaskOwner) -> None:
+        """Sample from now on."""
+        sampling = OnDemand(tasks, self._idle_s, self._rest)
+        sampling.every(_SAMPLE_PERIOD_S, self.sample, "traffic", first_s=0)
+
     def sample(self) -> None:
         """Take the totals of this second."""
         now_s = self.monotonic()
         if self._samples:
             passed_s = now_s - self._samples[-1].at_s
-            self.loop_delay_s = max(0.0, passed_s - SAMPLE_PERIOD_S)
-        self._samples.append(self._totals(now_s))
-        self._sampled()
+            self.loop_delay_s = max(0.0, passed_s - _SAMPLE_PERIOD_S)
+        self._take(now_s)
+
+    def look(self) -> None:
+        """Bring the figures up to date while nothing is sampled."""
+        if self._arm is not None:
+            self._take(self.monotonic())
+
+    def _idle_s(self) -> float:
+        samples = self._samples
+        return math.inf if len(samples) > 1 and samples[-1][1:] == samples[-2][1:] else 0.0
+
+    def _rest(self, arm: Callable[[], None]) -> None:
+        self._arm = arm
+        self._store.at_growth(self._wake)
+
+    def _wake(self) -> None:
+        """Sample again, because something is about to be counted: until now nothing was."""
+        arm = self._arm
+        if arm is not None:
+            self.look()
+            self._arm = None
+            arm()
+
+    def _take(self, now_s: float) -> None:
+        samples, sample = self._samples, self._totals(now_s)
+        # Of a stretch without change the first sample and the last one say all.
+        if len(samples) > 1 and samples[-2][1:] == samples[-1][1:] == sample[1:]:
+            samples[-1] = sample
+        else:
+            samples.append(sample)
+        if minutes := round(now_s - self._minute_s, 1) // 60:
+            # Messages counted before an idle minute are not of the last minute.
+            is_last, put, slow = minutes == 1, sample.put, self._store.take_slow_appends()
+            self._put_in_minute = put - self._put_at_minute if is_last else 0
+            self._slow_puts = slow if is_last else {}
+            self._put_at_minute, self._minute_s = put, now_s
+        # A clock set back does not make a new day.
+        today = self._today()
+        for _ in range(min((today - self._day).days, 2)):
+            self.put_mornings = (self.put_mornings[1], self.user_put())
+            self.taken_mornings = (self.taken_mornings[1], self.user_taken)
+        self._day = max(today, self._day)
 
     def _totals(self, now_s: float) -> Sample:
         timer_put = self._store.max_offset(TIMER_TOPIC, 0)
@@ -265,19 +325,6 @@ class Traffic:
             timer_put,
             timer_put - self._delayed.timers.pending,
         )
-
-    def _sampled(self) -> None:
-        self._sample_count += 1
-        if self._sample_count % _MINUTE_SAMPLES == 0:
-            put = self._store.appended_count
-            self._put_in_minute, self._put_at_minute = put - self._put_at_minute, put
-            self._slow_puts = self._store.take_slow_appends()
-        today = self._today()
-        # A clock set back does not make a new day.
-        if today > self._day:
-            self._day = today
-            self.put_mornings = (self.put_mornings[1], self.user_put())
-            self.taken_mornings = (self.taken_mornings[1], self.user_taken)
 
     def user_put(self) -> int:
         """Return how many messages were put to users' topics since the start."""
@@ -306,16 +353,19 @@ class Traffic:
 
     def _rates(self, field: int) -> list[float | None]:
         """Return rates per second over RATE_SPANS_S; None until so much time has passed."""
+        return [self._rate(field, span_s) for span_s in RATE_SPANS_S]
+
+    def _rate(self, field: int, span_s: int) -> float | None:
         samples = self._samples
-        rates: list[float | None] = []
-        for span in RATE_SPANS_S:
-            if len(samples) <= span:
-                rates.append(None)
-                continue
-            first, last = samples[-(span + 1)], samples[-1]
-            passed_s = last.at_s - first.at_s
-            rates.append((last[field] - first[field]) / passed_s if passed_s > 0 else 0.0)
-        return rates
+        if not samples or samples[-1].at_s - samples[0].at_s < span_s:
+            return None
+        begin_s = samples[-1].at_s - span_s
+        place = bisect_right(samples, begin_s, key=_SAMPLE_TIME)
+        before, after = samples[place - 1], samples[place]
+        # Between two samples totals grow evenly.
+        part = (begin_s - before.at_s) / (after.at_s - before.at_s)
+        total = before[field] + part * (after[field] - before[field])
+        return (samples[-1][field] - total) / span_s
 
     # -- times --
 

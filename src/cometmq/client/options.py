@@ -28,11 +28,11 @@ def takes(
     """Give a constructor the parameters of `record`, and call it with the record made of them.
 
     So the options of a client are listed once, in the class that holds them, with their types and
-    defaults. Type checkers, editors and `help` see them as parameters of the client. Decision 91.
+    defaults. Type checkers, editors and `help` see them as parameters of the client.
 
     The constructor also accepts, by name, the attributes that the record lists in `surroundings`,
     and sets them afterwards; those that are not given are `current()`'s. They are not shown: only
-    simulations replace them. Decisions 94 and 106.
+    simulations replace them (docs/internals/virtual-time.md).
     """
     surroundings: frozenset[str] = getattr(record, _SURROUNDINGS, frozenset())
     hints = get_type_hints(record if is_dataclass(record) else getattr(record, "__init__"))  # noqa: B009 - mypy minds it written out

@@ -5,7 +5,7 @@ A catalogue has a pattern for each (`topic {1} has no queues to write to at brok
 takes from the source. A text that fits a pattern is told by the translation of the pattern, with
 its values filled in; values that are phrases themselves ("3 queues", "the configuration of topic a")
 are told in the same way. What fits nothing, such as the text of a Java broker, stays as it is
-(docs/decisions/0147).
+(docs/internals/console-pages.md).
 """
 
 from __future__ import annotations

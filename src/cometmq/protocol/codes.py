@@ -173,7 +173,7 @@ class RequestCode(IntEnum):
 
 class OwnRequestCode(IntEnum):
     """Requests that only CometMQ knows, 30001 to 30099: these fit the 16 bits that a binary header
-    has for a code, and are far from Java's codes (docs/decisions/0026).
+    has for a code, and are far from Java's codes (docs/internals/requests.md).
     """
 
     REDRIVE_DEAD_LETTERS = 30001

@@ -1,7 +1,7 @@
 """Define the records that headers are decoded into and encoded from; `command` says what they mean.
 
 They have a module of their own because msgspec makes their classes at run time, while `command` may
-be compiled (see benchmarks and decision 13).
+be compiled (see benchmarks and docs/internals/composition.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Limit what one request may bring: bytes of its body, and entries of every list in it.
 
 A server has one loop, so the cost of a request is bounded before the request is served. Limits of
-length keep decoding short; limits of entries keep the work for all entries short. Decision 63 says
-what real clients and brokers send at most. Java has none of these limits.
+length keep decoding short; limits of entries keep the work for all entries short. docs/internals/limits.md
+says what real clients and brokers send at most. Java has none of these limits.
 """
 
 from __future__ import annotations

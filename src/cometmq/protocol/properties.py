@@ -5,7 +5,7 @@ shorter than three characters or lack the 0x01 are skipped, as in Java.
 
 If a name occurs twice, its last value counts, as in Java, but of UNIQ_KEY the first one does: Java
 brokers of 4.8 to 5.3.3 append the properties of a batch, and so its UNIQ_KEY, to those of each of
-its messages (decision 148).
+its messages (docs/internals/message-ids.md).
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ fastjson).
     {"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:7}}
 
 The bean is the key, without quotes: RocketMQ 5.4 and later (fastjson2) read no other form, and
-older releases also write this one (checked with the decoders of 4.9.8, 5.3.3 and 5.5.0; decision
-2). Until 0.2.0 CometMQ wrote the bean as a quoted text. This module reads both forms.
+older releases also write this one (checked with the decoders of 4.9.8, 5.3.3 and 5.5.0;
+docs/internals/requests.md). Until 0.2.0 CometMQ wrote the bean as a quoted text. This module reads
+both forms.
 """
 
 from __future__ import annotations

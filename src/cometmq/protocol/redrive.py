@@ -1,7 +1,7 @@
 """Define the request to send dead letters again: code 30001, which only CometMQ's brokers know.
 
-`docs/decisions/0026` says why it has a code of its own. The request has the header below and a JSON
-body that selects letters; the answer has a JSON body that says how far the redrive is. The broker
+`docs/internals/requests.md` says why it has a code of its own. The request has the header below and
+a JSON body that selects letters; the answer has a JSON body that says how far the redrive is. The broker
 answers after a second at the latest. A caller that repeats the request with the same id waits on
 until `finished`.
 """

@@ -23,6 +23,8 @@ from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.tasks import TaskOwner
 
 ASK_TIMEOUT_S: Final = 3.0
+# Not Final: mypyc would copy it to where it is used, and tests on busy machines have it larger.
+CONNECT_TIMEOUT_S = 3.0
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
 
@@ -61,7 +63,8 @@ class RemotingClient:
     the address and each new connection. `rpc_hooks` see every call. With `credentials` each request
     is signed; with `tls` each connection is encrypted (ConfigError if its files cannot be used): by
     settings, or by a function that returns the context for the next connection.
-    Connections are made through `network`. For the loop that first uses it.
+    Connections are made through `network`, each within `connect_timeout_s` (default: CONNECT_TIMEOUT_S).
+    For the loop that first uses it.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class RemotingClient:
         *,
         limits: ConnectionLimits = DEFAULT_LIMITS,
         serialize_type: SerializeType = SerializeType.JSON,
-        connect_timeout_s: float = 3.0,
+        connect_timeout_s: float | None = None,
         on_connect: Callable[[str, Connection], None] | None = None,
         credentials: Credentials | None = None,
         tls: Tls | Callable[[], ssl.SSLContext] | None = None,
@@ -79,7 +82,9 @@ class RemotingClient:
         self._handlers = handlers or Handlers()
         self._limits = limits
         self._serialize_type = serialize_type
-        self._connect_timeout_s = connect_timeout_s
+        self._connect_timeout_s = (
+            CONNECT_TIMEOUT_S if connect_timeout_s is None else connect_timeout_s
+        )
         self._on_connect = on_connect
         self._owner = TaskOwner("remoting-client")
         self._connections: dict[str, Connection] = {}

@@ -392,17 +392,20 @@ class Connection(asyncio.Protocol):
 
         Raises LimitError if too many requests of this connection wait already.
         """
+        coroutine = answer if asyncio.iscoroutine(answer) else None
         try:
             self._check_tasks()
         except LimitError:
-            if asyncio.iscoroutine(answer):
-                answer.close()
+            if coroutine is not None:
+                coroutine.close()
             raise
         self._task_count += 1
         self.keep(request)
         if self._serving is not None:
             self._serving.begins_task()
-        self._owner.spawn(self._answer_later(request, answer), f"request-{request.code}")
+        self._owner.spawn(
+            self._answer_later(request, answer), f"request-{request.code}", awaits=coroutine
+        )
 
     def reply_failure(self, request: AnyRequest, error: Exception) -> None:
         """Answer a request that failed, and log one line.

@@ -146,7 +146,7 @@ _declare(
 )  # fmt: skip
 _declare(
     "MAX_BODY_LENGTH", "bytes", "The body of a request; each request has its own, see below.",
-    _ERROR, "each is several times what the largest clusters send (decision 63)",
+    _ERROR, "each is several times what the largest clusters send (docs/internals/limits.md)",
     servers=_BOTH,
 )  # fmt: skip
 _declare(

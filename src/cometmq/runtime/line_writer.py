@@ -20,6 +20,8 @@ from typing import Final, Protocol, TextIO
 from cometmq.runtime.forks import PROCESS
 
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
+# In virtual time a thread of this name may start, since nothing waits for its work.
+THREAD_NAME: Final = "write-lines"
 # How often the thread calls `more` and tries to tell about lost lines.
 _RETRY_S: Final = 1.0
 # How long a process that ends waits for its lines to be written.
@@ -28,8 +30,9 @@ _PER_WRITE_BYTES: Final = 64 * 1024
 
 # Renders the line that tells how many lines were lost, and why.
 TellLost = Callable[[int, str], str]
-# Returns more texts to write: called about once a second, and with True when the process ends.
-More = Callable[[bool], list[str]]
+# Returns more texts to write: called about once a second, and with True when the process ends. It returns
+# None if there are no more texts before the next line.
+More = Callable[[bool], list[str] | None]
 
 
 class Target(Protocol):
@@ -94,7 +97,7 @@ class LineWriter:
             self._changed.notify_all()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._work, name="write-lines", daemon=True)
+        thread = threading.Thread(target=self._work, name=THREAD_NAME, daemon=True)
         # When the system gives no thread, the lines wait, and the next line tries again.
         with suppress(RuntimeError):
             thread.start()
@@ -107,7 +110,8 @@ class LineWriter:
         """Wait until all lines are written, `limit_s` seconds at most; return whether they are."""
         if self._generation != PROCESS.generation or self._thread is None:
             return True
-        for text in self._more(True) if self._more is not None else ():
+        more = self._more(True) if self._more is not None else None
+        for text in more or ():
             self.write(text)
         deadline = time.monotonic() + limit_s
         with self._changed:
@@ -119,16 +123,17 @@ class LineWriter:
         return True
 
     def _work(self) -> None:
+        more: list[str] | None = []
         while True:
             with self._changed:
                 if not self._waiting:
-                    watching = self._more is not None or self._lost
-                    self._changed.wait(_RETRY_S if watching else None)
+                    is_over = more is None and not self._lost
+                    self._changed.wait(None if is_over else _RETRY_S)
                 batch = self._take()
                 lost, reason = self._lost, self._reason
                 self._writing = True
-            for text in self._more(False) if self._more is not None else ():
-                batch.append(_encoded(text))
+            more = self._more(False) if self._more is not None else None
+            batch += map(_encoded, more or ())
             written = not batch and not lost
             if written:
                 with suppress(OSError):  # the next line tells

@@ -65,6 +65,11 @@ class LineLimiter:
             kind.written += 1
             return True
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no line came in this interval. The next one is not dropped."""
+        return not self._kinds
+
     def summaries(self, *, at_once: bool = False) -> list[dict[str, Any]]:
         """Begin a new interval if this one is over (or `at_once`), and return an event for each
         kind that lost lines in the old one. Return no events while an interval lasts.

@@ -61,11 +61,13 @@ def configure_logging(
     def lost(count: int, why: str) -> str:
         return line({"event": "log lines lost", "lines": count, "why": why})
 
-    def more(ending: bool) -> list[str]:
+    def more(ending: bool) -> list[str] | None:
         events = limiter.summaries(at_once=ending)
         if file is not None and (why := file.new_fault()):
             fault = {"event": "full log file cannot be renamed", "path": str(file.path)}
             events.append({**fault, "why": why})
+        if not events and file is None and limiter.is_empty:
+            return None
         return [line(event) for event in events]
 
     output: Any = GuardedStream(stream)  # the caller looks after it: a live display, a test

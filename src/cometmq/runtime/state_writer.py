@@ -83,6 +83,7 @@ class StateWriter:
         # Files that exist, as a look has found: a new store has not written all of them yet. Only the
         # thread uses this.
         self._found: set[JsonFile] = set()
+        self._looking: Future[None] | None = None
         self._closed = False
 
     def keep(self, file: JsonFile, capture: Capture) -> None:
@@ -91,12 +92,26 @@ class StateWriter:
         """
         self._kept[file] = capture
 
-    async def look(self) -> None:
-        """Have missing files written, after a look in the thread."""
-        if self._closed:
+    def look(self, beside: Callable[[], None] = lambda: None) -> None:
+        """Have missing files written, after a look in the thread, which calls `beside` first.
+
+        The loop is woken only if a file is missing. Raises what `beside` raised in the look before.
+        """
+        if self._closed or not (self._looking is None or self._looking.done()):
             return
-        future = self._executor.submit(self._missing, list(self._kept))
-        for file in await asyncio.wrap_future(future):
+        loop, kept, looked = asyncio.get_running_loop(), list(self._kept), self._looking
+
+        def look() -> None:
+            beside()
+            if missing := self._missing(kept):
+                loop.call_soon_threadsafe(self._write_again, missing)
+
+        self._looking = self._executor.submit(look)
+        if looked is not None:
+            looked.result()
+
+    def _write_again(self, missing: Iterable[JsonFile]) -> None:
+        for file in missing:
             # A failed write is tried again anyway, on its own schedule.
             if not self._closed and not self._states.setdefault(file, _State()).failures:
                 self.soon(file, self._kept[file])

@@ -2,7 +2,7 @@
 
 Whoever makes an object that needs one of them and is given none takes those of `current()`. On a
 machine these are the machine's. The nodes of a virtual cluster have their own, so that a user's
-code runs there as it is (decision 106).
+code runs there as it is (docs/internals/virtual-time.md).
 """
 
 from __future__ import annotations

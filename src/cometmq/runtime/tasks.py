@@ -26,21 +26,30 @@ class TaskOwner:
     def __init__(self, name: str) -> None:
         self._name = name
         # A dict, because it has an order: tasks are cancelled in the order in which they were made.
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        # Each has the coroutine that is closed when it ends, if any.
+        self._tasks: dict[asyncio.Task[Any], Coroutine[Any, Any, Any] | None] = {}
         self._closed = False
 
     def spawn(
-        self, coroutine: Coroutine[Any, Any, T], name: str, *, log_failure: bool = True
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        name: str,
+        *,
+        log_failure: bool = True,
+        awaits: Coroutine[Any, Any, Any] | None = None,
     ) -> asyncio.Task[T]:
         """Run `coroutine` as a task named `owner.name`. Raises RuntimeError after `close`.
 
-        Give `log_failure=False` when the failure reaches whoever awaits the task.
+        Give `log_failure=False` when the failure reaches whoever awaits the task, and as `awaits` another
+        coroutine that this one awaits: it is closed for a task that is cancelled before it begins.
         """
         if self._closed:
             coroutine.close()
+            if awaits is not None:
+                awaits.close()
             raise RuntimeError(f"the task owner {self._name} is closed")
         task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._name}.{name}")
-        self._tasks[task] = None
+        self._tasks[task] = awaits
         task.add_done_callback(self._log_failure if log_failure else self._forget)
         return task
 
@@ -110,7 +119,9 @@ class TaskOwner:
             await pause(period())
 
     def _forget(self, task: asyncio.Task[Any]) -> BaseException | None:
-        self._tasks.pop(task, None)
+        awaits = self._tasks.pop(task, None)
+        if awaits is not None:
+            awaits.close()  # of a task that never began; else it has ended, and nothing happens
         return None if task.cancelled() else task.exception()
 
     def _log_failure(self, task: asyncio.Task[Any]) -> None:

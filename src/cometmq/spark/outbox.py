@@ -1,4 +1,4 @@
-"""Keep the files of messages that exactly-once delivery is to send; docs/decisions/0044 says why.
+"""Keep the files of messages that exactly-once delivery is to send (docs/internals/spark-sink.md).
 
     <outbox>/lock
     <outbox>/batch-17/part-3-4f0c….arrow    messages of one attempt of one task

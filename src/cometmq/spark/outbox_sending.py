@@ -1,4 +1,4 @@
-"""Send a decided batch, each message once; docs/decisions/0044 says why this holds."""
+"""Send a decided batch, each message once; docs/internals/spark-sink.md says why this holds."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class SinkOptions:
     namesrv, namespace, accessKey, tls and so on: see Connecting. group: the producer group
         (cometmq-spark-sink).
     topic: for all rows, in place of the column.
-    delivery: at-least-once (default) or exactly-once; see docs/decisions/0044.
+    delivery: at-least-once (default) or exactly-once; see docs/internals/spark-sink.md.
     outbox: for exactly-once, a directory that the driver and all workers see, for this query alone.
         A stream keeps it in its checkpoint if `checkpointLocation` is given as an option.
     transactionId: names an exactly-once job; writing it again resumes it, or does nothing if it is

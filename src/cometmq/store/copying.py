@@ -177,8 +177,8 @@ class RecordCopier:
                 on_arrival(
                     queue.topic, queue.queue_id, queue_offset + 1, tags_code, now, properties
                 )
-        self._appender.appended_count += count
         self._appender.grew()
+        self._appender.appended_count += count
         return count
 
     def _route(self, properties: bytes, routes: dict[bytes, ConsumeQueue]) -> ConsumeQueue | None:

@@ -184,7 +184,8 @@ class Recoverer:
         """Check the records of the last three files before the one at `last`, which is sound.
 
         Raises StoreCorruptError for damage, which must have come after the stop. Java's
-        CommitLog.recoverNormally cuts the log off at damage instead (decision 36).
+        CommitLog.recoverNormally cuts the log off at damage instead
+        (docs/internals/log-and-recovery.md).
         """
         from cometmq.store.log.batch_scan import BatchScan
 

@@ -815,7 +815,7 @@ class MessageStore:
         )
 
     def _begin_anew(self, topic: str, queue_id: int) -> None:
-        """Remove a queue that the master removed, alone or with its topic (see decision 117).
+        """Remove a queue that the master removed, alone or with its topic.
 
         Waits for the disk, as little as the deletion itself.
         """
@@ -945,8 +945,11 @@ class MessageStore:
         return self._appender.page_cache_watch.is_idle
 
     def at_growth(self, call: Callable[[], None]) -> None:
-        """Call `call` once, as soon as the log grows again. For the store's thread."""
-        self._appender.at_growth.append(call)
+        """Call `call` once, as soon as the log grows again, before that is counted. For the store's
+        thread.
+        """
+        if call not in self._appender.at_growth:
+            self._appender.at_growth.append(call)
 
     def flush_consume_queues(self, least_pages: int = 0) -> None:
         """Sync consume queues; with 0 all of them and the checkpoint.

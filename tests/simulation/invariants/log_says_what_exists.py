@@ -1,4 +1,5 @@
-"""The log says which topics and queues exist (docs/decisions/0243), and a table does not replace a fuller one.
+"""The log says which topics and queues exist, and a table does not replace a fuller one
+(docs/internals/replica-tables.md).
 
 - A slave that was promoted, and a master that started without its tables or with older ones, has in its
   table each topic that its log has messages of, and that messages wait for, with all their queues. No run

@@ -1,5 +1,5 @@
-"""A message of which the producer was told that it is not stored is nowhere (CometMQ's decision 81: an
-error's `stored` says "in the log, not in it, or nobody knows").
+"""A message of which the producer was told that it is not stored is nowhere: an error's `stored` says
+"in the log, not in it, or nobody knows" (docs/internals/clients.md).
 
 There is no leniency: an error that cannot know has to say "unknown".
 """

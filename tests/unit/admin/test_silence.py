@@ -130,6 +130,7 @@ async def silent_server() -> AsyncIterator[tuple[str, list[int]]]:
         server.close()
 
 
+@pytest.mark.real_time
 async def test_a_client_asks_a_silent_broker_once_for_all_in_haste() -> None:
     async with silent_server() as (address, codes), AdminClient([], timeout_ms=60_000) as admin:
         with in_haste(0.1):

@@ -1,4 +1,4 @@
-"""The table of requests that wait: what makes each of them due, who is resumed when, and how many may wait."""
+"""The table of requests that wait: the events that make them due, the order in which they are resumed, the limits."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ async def test_a_request_of_a_closed_connection_is_forgotten() -> None:
 # Messages
 
 
-async def test_an_arrival_wakes_who_waits_for_its_queue() -> None:
+async def test_an_arrival_wakes_the_requests_that_wait_for_its_queue() -> None:
     table = Table()
     for name, topic, queue_id in (("a", "t", 0), ("b", "t", 0), ("c", "t", 1), ("d", "u", 0)):
         table.hold(name, topic=topic, queue_id=queue_id)
@@ -279,7 +279,7 @@ async def test_a_message_with_another_tag_wakes_nobody() -> None:
     assert await table.woken() == ["a"]
 
 
-async def test_properties_are_decoded_for_who_asks_for_them() -> None:
+async def test_properties_are_decoded_for_filters_that_ask_for_them() -> None:
     table = Table()
 
     def is_red(properties: Mapping[str, str]) -> bool:
@@ -366,6 +366,14 @@ async def test_all_are_resumed_in_one_turn_when_the_broker_stops() -> None:
         table.hold(f"{number}", topic=f"t{number % 7}")
     table.waiting.release_all()
     assert len(await table.woken()) == 1_000
+
+
+async def test_a_request_that_begins_to_wait_while_the_broker_stops_is_resumed() -> None:
+    table = Table()
+    table.waiting.release_all()  # nothing waits yet
+    table.hold("late")
+    table.waiting.arrived("t", 0, 1, 0)
+    assert await table.woken() == ["late"]
 
 
 async def test_a_request_may_wait_while_others_are_resumed() -> None:
@@ -563,6 +571,28 @@ async def test_a_disk_that_fails_says_why() -> None:
     table.waiting.close()
 
 
+@in_simulated_time
+async def test_a_request_for_which_the_system_gives_no_thread_fails_and_the_next_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = Table()
+    waiters = [table.waiter(str(number)) for number in range(waiting.READERS + 1)]
+
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio.get_running_loop(), "run_in_executor", no_thread)
+        for waiter in waiters:
+            assert table.waiting.wait(waiter, State.DISK)
+        assert await table.woken() == ["0", "1", "2", "3", "4"]
+    assert {str(waiter.error) for waiter in waiters} == {"can't start new thread"}
+    assert table.waiting.count(State.DISK) == 0
+    assert table.waiting.wait(table.waiter("next"), State.DISK)
+    await until(lambda: table.resumed == [("next", Reason.READ)])
+    table.waiting.close()
+
+
 # Limits
 
 
@@ -605,7 +635,7 @@ async def test_those_ahead_of_a_heartbeat_are_bounded(monkeypatch: pytest.Monkey
         (State.DISK, "1 pulls wait for the disk, the limit MAX_COLD_PULLS_OF_CONNECTION is 1"),
     ],
 )
-async def test_who_can_only_wait_is_refused_by_name(
+async def test_a_request_that_can_only_wait_is_refused_by_name(
     state: State, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "MAX_COLD_PULLS_OF_CONNECTION", 1)

@@ -22,6 +22,9 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import response
 from cometmq.remoting.credentials import refused
 
+# The clients connect to a port where nobody listens.
+pytestmark = pytest.mark.real_time
+
 NOBODY = "127.0.0.1:1"
 ONE = Credentials("one", "secret-of-one")
 OTHER = Credentials("one", "another-secret")

@@ -131,6 +131,7 @@ def test_keys_select_as_java_does() -> None:
     assert select_by_hash(queues, message, 2**40) == select_by_hash(queues, message, str(2**40))
 
 
+@pytest.mark.real_time
 async def test_compressing_leaves_the_loop_free() -> None:
     turns = 0
 

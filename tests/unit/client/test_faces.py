@@ -29,6 +29,9 @@ from cometmq.client.producing.transaction_producer import TransactionProducerOpt
 from cometmq.errors import ClientStateError, CometMQError, IllegalArgumentError
 from cometmq.runtime.loop import run
 
+# The clients connect to a port where nobody listens.
+pytestmark = pytest.mark.real_time
+
 # Nobody listens there: enough for clients that only start and close.
 NOBODY = "127.0.0.1:1"
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY

@@ -14,6 +14,9 @@ from cometmq.client.identity import client_id
 from cometmq.client.lifecycle import AsyncClient
 from cometmq.runtime.randomness import Randomness
 
+# The clients connect to a port where nobody listens.
+pytestmark = pytest.mark.real_time
+
 NOBODY = "127.0.0.1:1"
 
 

@@ -24,6 +24,9 @@ from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeResult
 
+# Listeners run in threads.
+pytestmark = pytest.mark.real_time
+
 SUCCESS = ConsumeResult.SUCCESS
 QUEUE = ProcessQueue(MessageQueue("t", "b", 0))
 

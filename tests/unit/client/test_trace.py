@@ -350,6 +350,7 @@ async def test_a_batch_of_too_many_messages_is_traced_all_the_same(
     assert set(keys) <= set(ids.split(","))
 
 
+@pytest.mark.real_time
 async def test_what_finds_no_room_is_dropped_and_counted(dispatcher: TraceDispatcher) -> None:
     outcomes: list[bool] = []
 

@@ -73,6 +73,7 @@ async def test_any_form_is_read_as_ever() -> None:
             assert await read(body) == expected
 
 
+@pytest.mark.real_time
 async def test_other_requests_are_served_while_a_long_form_is_read() -> None:
     """A MiB of escapes held the loop for 170 ms, for any account that may log in."""
     turns = 0

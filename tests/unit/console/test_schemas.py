@@ -33,6 +33,7 @@ async def test_two_schemas_that_are_given_at_once_are_both_kept(
     assert [each.name for each in again.all()] == names
 
 
+@pytest.mark.real_time
 async def test_what_decodes_bodies_gets_no_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

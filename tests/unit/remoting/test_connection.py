@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from inspect import CORO_CLOSED, getcoroutinestate
 from typing import Any
 
 import pytest
@@ -131,6 +132,18 @@ async def test_a_handler_may_answer_with_what_it_waits_for() -> None:
     gate.set_result(response(0, "done"))
     await until(line.received)
     assert [(answer.opaque, answer.remark) for answer in await line.flushed()] == [(4, "done")]
+
+
+async def test_the_coroutine_of_an_answer_is_closed_whose_task_ends_before_it_begins() -> None:
+    async def begun() -> None:
+        raise AssertionError("the task of the answer has begun")
+
+    answer = begun()
+    line = serving(lambda connection, call: connection.reply_when(call, answer))
+    line.feed(echo())
+    await line.owner.close()
+    # Python warns of a coroutine that is neither awaited nor closed.
+    assert getcoroutinestate(answer) == CORO_CLOSED
 
 
 async def test_a_handler_may_answer_later() -> None:

@@ -376,7 +376,8 @@ async def test_a_slow_handshake_is_ended_and_harms_nobody(files: Files) -> None:
         begun = client_hello()
         async with peers(served.address, 50, begun[:1]) as slow:
             for sock in slow:
-                sock.send(begun[1:2])
+                with suppress(ConnectionError):  # on a busy machine its time may be over
+                    sock.send(begun[1:2])
             assert await answer_of(served.address, Tls(ca_file=files.trusted)) == 0
             await until(lambda: served.outcomes["timed_out"] == 50)
         assert served.hits["tlsHandshakeTimeoutSeconds"] == 50

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,35 @@ def test_a_reader_that_is_gone_raises_nothing() -> None:
         writer.write("x\n")
         assert writer.drain(LONG_S)
     os.close(write)
+
+
+def test_a_writer_that_nothing_more_came_to_was_asked_for_more_each_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.runtime.line_writer._RETRY_S", 0.001)
+    resting, asked = 0, threading.Event()
+    left = iter(range(50))
+
+    def rests(_ending: bool) -> None:
+        nonlocal resting
+        resting += 1
+
+    def goes_on(_ending: bool) -> list[str]:
+        if next(left, None) is None:
+            asked.set()
+        return []
+
+    with (tmp_path / "log").open("wb") as file:
+        writer = LineWriter(file.fileno(), more=rests)
+        writer.write("x\n")
+        assert writer.drain(LONG_S)
+        before = resting
+        LineWriter(file.fileno(), more=goes_on).write("x\n")
+        assert asked.wait(LONG_S)
+        assert resting == before
+        writer.write("y\n")
+        assert writer.drain(LONG_S)
+    assert resting > before
 
 
 def test_a_child_of_a_fork_writes_lines_of_its_own() -> None:

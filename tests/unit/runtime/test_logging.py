@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import structlog
+from tests import log_lines
 from tests.waits import PROCESS_WAIT_S
 
 from cometmq.errors import ConfigError
@@ -22,6 +24,15 @@ from cometmq.runtime.logging import MAX_LOGGED_CHARACTERS, change_log_level, con
 def restored() -> Iterator[None]:
     yield
     structlog.reset_defaults()
+
+
+def test_no_test_leaves_its_handler_to_the_log_lines_of_the_next() -> None:
+    root = logging.getLogger()
+    before = root.handlers[:]
+    with log_lines.as_before():
+        configure_logging()
+        assert root.handlers != before
+    assert root.handlers == before
 
 
 def test_one_json_object_a_line_where_nobody_reads() -> None:

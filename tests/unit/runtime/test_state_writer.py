@@ -49,6 +49,48 @@ async def test_a_write_that_has_another_file_written_as_it_ends_does_not_disturb
     assert marks.path.read_text() == "[2]"
 
 
+async def test_a_look_has_a_file_that_somebody_removed_written_again(tmp_path: Path) -> None:
+    file = JsonFile(tmp_path / "topics.json")
+    writer = StateWriter()
+    await writer.save(file, lambda: "[1]")
+    file.path.unlink()
+
+    def is_there() -> bool:
+        writer.look()
+        return file.path.exists()
+
+    await until(is_there)
+    assert file.path.read_text() == "[1]"
+    writer.close()
+
+
+async def test_a_look_is_left_out_while_the_one_before_hangs_and_raises_why_that_failed(
+    tmp_path: Path,
+) -> None:
+    writer = StateWriter()
+    goes_on = threading.Event()
+    called: list[int] = []
+
+    def hang() -> None:
+        called.append(1)
+        goes_on.wait(WAIT_S)
+        raise ValueError("the disk said so")
+
+    writer.look(hang)
+    for _ in range(3):
+        writer.look(lambda: called.append(2))
+    goes_on.set()
+
+    def looks_again() -> bool:
+        writer.look(lambda: called.append(3))
+        return 3 in called
+
+    with pytest.raises(ValueError, match="the disk said so"):
+        await until(looks_again)
+    writer.close()
+    assert called == [1, 3]
+
+
 async def test_the_log_says_once_that_writing_fails(
     tmp_path: Path, log_lines: list[dict[str, Any]]
 ) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 
+import pytest
 from tests.waits import WAIT_S
 
 from cometmq.runtime.tasks import OnDemand, TaskOwner
@@ -38,6 +40,17 @@ async def test_the_first_wait_can_be_another_one() -> None:
     owner.every(lambda: 3600.0, called.set, "rarely", first_s=0)
     await asyncio.wait_for(called.wait(), WAIT_S)
     await owner.close()
+
+
+async def test_a_closed_owner_closes_both_coroutines_of_a_task_that_it_refuses() -> None:
+    owner = TaskOwner("test")
+    await owner.close()
+    inner = asyncio.sleep(0)
+    outer = asyncio.wait_for(inner, 1)
+    with pytest.raises(RuntimeError, match="the task owner test is closed"):
+        owner.spawn(outer, "late", awaits=inner)
+    assert inspect.getcoroutinestate(outer) == inspect.CORO_CLOSED
+    assert inspect.getcoroutinestate(inner) == inspect.CORO_CLOSED
 
 
 def test_work_that_rests_is_done_a_period_after_it_was_armed_and_at_the_time_it_named() -> None:

@@ -11,12 +11,16 @@ from tests.waits import WAIT_S
 
 from cometmq.testing import Cluster
 
-# Goes on when it is interrupted.
+# Goes on when it is interrupted. At first it serves no signal, as on a machine with much else to do.
 STUBBORN = """
+import signal, time
 from tests.simulation.limit import limited
 with limited("seed 4711", 0.05, grace_s=0.1):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    time.sleep(0.5)
     while True:
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
             while True:
                 pass  # here it hangs
         except KeyboardInterrupt:

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine
 from importlib.machinery import ModuleSpec
+from inspect import CORO_CLOSED, getcoroutinestate
 from pathlib import Path
 from time import sleep
 from types import ModuleType
@@ -23,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from cometmq.runtime.line_writer import LineWriter
 from cometmq.testing.virtual import (
     BlockingCallError,
     DeadlockError,
@@ -200,6 +202,22 @@ def test_a_killed_node_leaves_no_clean_up_to_the_end_of_its_world(
     run(main())
     gc.collect()
     assert ignored == []
+
+
+def test_a_killed_node_closes_what_a_task_that_had_not_begun_was_to_await() -> None:
+    """Python warns of a coroutine that is neither awaited nor closed."""
+    inner = asyncio.sleep(1)
+
+    async def main() -> None:
+        node = World.current().node("broker-a")
+        with node:
+            task = asyncio.get_running_loop().create_task(asyncio.wait_for(inner, 1))
+        node.kill()
+        await asyncio.sleep(1)
+        assert not task.done()
+
+    run(main())
+    assert getcoroutinestate(inner) == CORO_CLOSED
 
 
 def test_who_awaits_work_of_a_killed_node_is_told() -> None:
@@ -591,6 +609,20 @@ def test_other_threads_may_block_during_a_run() -> None:
 
     run(main())
     thread.join()
+
+
+def test_the_first_log_line_may_be_written_in_virtual_time() -> None:
+    """A thread writes lines, and starts with the first one. A test that logged none was the first."""
+    read, write = os.pipe()
+    writer = LineWriter(write)
+
+    async def main() -> None:
+        writer.write("a line\n")
+
+    run(main())
+    assert os.read(read, 100) == b"a line\n"
+    os.close(read)
+    os.close(write)
 
 
 # What is left behind

@@ -11,7 +11,7 @@ resource has one of these forms:
 Of the entries that match a request the most exact one decides: a name before a prefix, a longer
 prefix before a shorter one, any name of a kind before everything. Entries of the Default policy
 count only where none of the Custom policy matches. Nothing matches means no. The order in which
-entries were made never counts (decision 126 says where RocketMQ 5.3.3 differs).
+entries were made never counts (docs/internals/access.md says where RocketMQ 5.3.3 differs).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Keep messages for a time of the sender's choice: they wait in rmq_sys_wheel_timer, queue 0.
 
-Java: TimerMessageStore, HookUtils.transformTimerMessage. `docs/decisions/0011-timers-without-a-wheel.md` says why
+Java: TimerMessageStore, HookUtils.transformTimerMessage. `docs/internals/delays.md` says why
 there is neither a wheel nor a timer log.
 
 A message is due in a slot, TIMER_OUT_MS: the wanted time rounded down to a multiple of the

@@ -1,1 +1,1 @@
-"""What a broker tells monitoring systems; see decision 101."""
+"""What a broker reports to monitoring systems; see docs/internals/metrics.md."""

@@ -2,8 +2,8 @@
 
 Java: BrokerStatsManager. Nothing is counted here: the store counts what is put to a topic, and
 `Traffic` what groups take. Both are sampled, as often as Java samples. As in Java there are no
-figures of a counter that has counted nothing since the broker started. Decision 97 says which of
-Java's counters are kept.
+figures of a counter that has counted nothing since the broker started. docs/internals/metrics.md
+says which of Java's counters are kept.
 """
 
 from __future__ import annotations

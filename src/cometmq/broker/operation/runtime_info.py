@@ -98,6 +98,7 @@ class RuntimeInfo:
     async def _encoded_table(self) -> bytes:
         """Encode the table of all keys. A thread beside the loop reads what concerns the disk."""
         of_disk = await asyncio.get_running_loop().run_in_executor(None, self._of_disk)
+        self._traffic.look()
         table = {
             **self._of_broker(),
             **self._of_store(),

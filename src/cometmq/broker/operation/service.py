@@ -10,8 +10,8 @@ from cometmq.broker.operation.inspection import InspectionHandlers
 from cometmq.broker.operation.overviews import Overviews
 from cometmq.broker.operation.runtime_info import RuntimeInfo
 from cometmq.broker.parts import Parts, Service
-from cometmq.broker.stats_item import SAMPLE_PERIOD_S as STATS_PERIOD_S
-from cometmq.broker.traffic import SAMPLE_PERIOD_S, Traffic
+from cometmq.broker.stats_item import SAMPLE_PERIOD_S
+from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
 
 
@@ -54,5 +54,5 @@ class Operation(Service):
         Overviews(parts).register(parts.handlers)
 
     def start(self) -> None:
-        self._parts.tasks.every(SAMPLE_PERIOD_S, self._traffic.sample, "traffic", first_s=0)
-        self._parts.tasks.every(STATS_PERIOD_S, self._stats.sample, "broker stats", first_s=0)
+        self._traffic.start(self._parts.tasks)
+        self._parts.tasks.every(SAMPLE_PERIOD_S, self._stats.sample, "broker stats", first_s=0)

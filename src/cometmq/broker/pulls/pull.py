@@ -131,7 +131,7 @@ class WaitingPull(Waiter):
         super().__init__(connection, request, resume)
         self.is_last_try = False
         self.scan: _Scan | None = None
-        # How often the disk was read for it.
+        # How often the disk was read for this pull.
         self.reads = 0
 
 

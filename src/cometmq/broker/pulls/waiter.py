@@ -17,7 +17,7 @@ ANY_QUEUE: Final = -1
 
 
 class State(IntEnum):
-    """What a request waits for; see `waiting.py`."""
+    """Name the thing that a request waits for; see `waiting.py`."""
 
     MESSAGES = 0
     HEARTBEAT = 1
@@ -28,7 +28,7 @@ class State(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a request comes back."""
+    """Say why a request comes back."""
 
     ARRIVED = 0
     HEARD = 1
@@ -41,7 +41,7 @@ class Reason(IntEnum):
 class Waiter:
     """A request that may wait. Its handler sets the fields of the state before it calls `Waiting.wait`.
 
-    connection, request: the owner, and what is counted as held; `size` counts bytes held besides.
+    connection, request: the owner, and the request that counts as held; `size` counts bytes held besides.
     resume: is called with the waiter and the reason. An error that it raises closes the connection.
     deadline: a time of the loop (MESSAGES, HEARTBEAT).
     places: topics and queues, ANY_QUEUE for all of a topic (MESSAGES).
@@ -50,7 +50,7 @@ class Waiter:
     share, max_share: of the requests with the same `share`, a message wakes the one that has waited for
         longest, and at most `max_share` may wait; "" for one that every message wakes (MESSAGES).
     group: the group that a heartbeat may bring (HEARTBEAT).
-    absent, error: what a thread has to do, and why it could not, if it could not (DISK).
+    absent, error: the calls that a thread has to make, and the error of the one that failed, if any (DISK).
     """
 
     __slots__ = (
@@ -79,8 +79,8 @@ class Waiter:
         self.group = ""
         self.absent: Sequence[Callable[[], None]] = ()
         self.error: Exception | None = None
-        # Of the table: what it waits for, or did; those of its connection that wait for the same, None if it
-        # is not in the table; the reason for which it is due.
+        # Set by the table: the state in which it waits, or did; the requests of its connection in the same
+        # state, None if it is not in the table; the reason for which it is due.
         self.waits_for = State.MESSAGES
         self.mates: dict[Waiter, None] | None = None
         self.reason: Reason | None = None

@@ -1,7 +1,7 @@
 """Hold requests that wait, in one table: pulls, and any other request whose answer has to wait for messages
 (Java: PullRequestHoldService, NotifyMessageArrivingListener, PopLongPollingService).
 
-A handler puts a `Waiter` into the table by `Waiting.wait`, and says what the request waits for. It comes back by one way: the
+A handler puts a `Waiter` into the table by `Waiting.wait`, with the state in which the request waits. It comes back by one way: the
 table calls `Waiter.resume` once, with the reason, and counts the request no longer. The handler then answers the
 request, or has it wait anew, for the same or for something else.
 
@@ -51,10 +51,10 @@ PEER_CHECK_S: Final = 0.5
 # Requests resumed in one turn of the loop, which takes about a slice of runtime/slices.py; each answer may
 # have some hundred kilobytes.
 RESUMED_PER_TURN: Final = 16
-# Those that are put into the order in which connections take turns, in one turn of the loop.
+# Requests that one turn of the loop puts into the order in which connections take turns.
 _SORTED_PER_TURN: Final = 1_024
-# Those resumed in a turn while others are still to be put into that order: the first of them are
-# not yet known to be those whose turn it is.
+# Requests resumed in a turn while others are still to be put into that order. They are few, because the
+# connections of those others may have their turn before.
 _RESUMED_WHILE_SORTING: Final = 8
 # Cost of looking at one request, in units of WorkBudget. Up to _FREE_LOOKS cost nothing.
 _LOOK_COST: Final = 150
@@ -75,7 +75,7 @@ class Waiting:
 
     Messages that arrive in one turn of the loop wake a request once, at the end of the turn, so that it finds
     all of them. Matching an arrival with the requests is charged to `work`; once that is spent, an arrival wakes
-    all that wait for its queue, and each applies its filter itself. For the loop's thread only.
+    all requests that wait for its queue, and each applies its filter itself. For the loop's thread only.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Waiting:
         self._work = work
         work.on_turn = self._serve_filtered
         self._owners: dict[Connection, dict[State, dict[Waiter, None]]] = {}
-        # Those that nothing has made due yet, by what they wait for.
+        # Requests that no event has made due yet, by topic and queue, by share, by group, and so on.
         self._topics: dict[str, dict[int, dict[Waiter, None]]] = {}
         self._shares: dict[str, int] = {}
         self._groups: dict[str, dict[Waiter, None]] = {}
@@ -111,10 +111,10 @@ class Waiting:
         self._buckets: dict[int, dict[Waiter, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_tick = 0
-        # They begin no thread before they have something to read.
+        # A reader begins its thread with its first read.
         self._readers = [workers.worker(f"cold-reads-{number}") for number in range(READERS)]
         self._idle = list(self._readers)
-        # Those that are due: in the order of their events, and when connections take turns.
+        # Requests that are due: in the order of their events, and in the order in which connections take turns.
         self._due: deque[Waiter] = deque()
         self._ready: Rotation[Connection, Waiter] = Rotation()
         self._is_turning = False
@@ -129,7 +129,7 @@ class Waiting:
         messages.most_of_connection = max_of_connection
 
     def count(self, state: State) -> int:
-        """Return how many requests wait for messages and so on, or did and are to be resumed."""
+        """Return how many requests wait in a state, or are due after it and not resumed yet."""
         return self._limits[state].count
 
     def count_of_share(self, share: str) -> int:
@@ -343,8 +343,9 @@ class Waiting:
             self._make_due(list(waiting), Reason.RELEASED)
 
     def release_all(self) -> None:
-        """Resume all that wait for messages and heartbeats in the next turn, because the broker stops."""
-        self._per_turn = sum(limit.count for limit in self._limits.values())
+        """Resume all requests that wait for messages and heartbeats in the next turn, because the broker stops."""
+        # Requests that begin to wait from now on are resumed, too.
+        self._per_turn = max(RESUMED_PER_TURN, sum(limit.count for limit in self._limits.values()))
         for topic in list(self._topics):
             self.release_topic(topic)
         for waiting in self._groups.values():
@@ -460,7 +461,13 @@ class Waiting:
                 continue
             reader = self._idle.pop()
             loop = asyncio.get_running_loop()
-            reading = loop.run_in_executor(reader, _do, waiter.absent)
+            try:
+                reading = loop.run_in_executor(reader, _do, waiter.absent)
+            except RuntimeError as error:  # the system gives no thread; the next read tries again
+                self._idle.append(reader)
+                _note(error, waiter)
+                self._make_due([waiter], Reason.READ)
+                continue
             reading.add_done_callback(partial(self._has_read, reader, waiter))
 
     def _has_read(self, reader: Executor, waiter: Waiter, reading: asyncio.Future[None]) -> None:
@@ -468,8 +475,7 @@ class Waiting:
         if not reading.cancelled():
             error = reading.exception()
             if isinstance(error, Exception):
-                log.error("old messages cannot be read", reason=str(error))
-                waiter.error = error
+                _note(error, waiter)
             if waiter.mates is not None and not self._is_closed:
                 self._make_due([waiter], Reason.READ)
         self._read()
@@ -478,3 +484,8 @@ class Waiting:
 def _do(absent: Sequence[Callable[[], None]]) -> None:
     for bring_in in absent:
         bring_in()
+
+
+def _note(error: Exception, waiter: Waiter) -> None:
+    log.error("old messages cannot be read", reason=str(error))
+    waiter.error = error

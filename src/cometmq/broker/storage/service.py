@@ -12,7 +12,7 @@ from cometmq.broker.storage.flushing import FlushTimers
 from cometmq.broker.storage.indexing import Indexing
 from cometmq.broker.storage.query_handlers import QueryHandlers
 from cometmq.broker.storage.queue_query import QueueQuery
-from cometmq.broker.storage.watching import FileWatch
+from cometmq.runtime.state_writer import LOOK_PERIOD_S
 from cometmq.store.cleaner import Work
 
 
@@ -32,7 +32,6 @@ class Storage(Service):
             parts.store, parts.flusher, parts.clock, parts.tasks, parts.workers
         )
         self._cleaning = CleaningTimer(parts.store, parts.tasks, parts.workers)
-        self._watch = FileWatch(parts)
 
     async def open(self) -> None:
         parts = self._parts
@@ -52,11 +51,18 @@ class Storage(Service):
         self._indexing.start()
         self._flush_timers.start()
         self._cleaning.start()
-        self._watch.start()
+        # Whether somebody removed, replaced or cut files. The store's files are looked at in the thread
+        # that looks at state files, because each thread that a timer wakes is one more.
+        parts = self._parts
+        parts.tasks.every(
+            LOOK_PERIOD_S,
+            lambda: parts.state.look(parts.store.look_at_files),
+            "look-at-files",
+            of_outside=True,
+        )
 
     def close(self) -> None:
         """Wait for the work under way in the threads, and end them."""
-        self._watch.close()
         self._flush_timers.close()
         self._indexing.close()
         self._parts.flusher.close()

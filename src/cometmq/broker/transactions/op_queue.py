@@ -8,7 +8,7 @@ number without a comma, which the same reader understands.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
@@ -67,6 +67,8 @@ class OpQueue:
         self._config = config
         self._waiting: list[int] = []
         self._waiting_bytes = 0
+        # Is called when offsets wait to be written.
+        self.on_waiting: Callable[[], None] = lambda: None
         # By op record: its queue offset, and the highest offset that it names.
         self._kept: deque[tuple[int, int]] = deque()
         last = self._queue.last_message()
@@ -91,6 +93,7 @@ class OpQueue:
         for offset in offsets:
             self._waiting.append(offset)
             self._waiting_bytes += len(str(offset)) + 1
+        self.on_waiting()
         if self._waiting_bytes >= self._config.transaction_op_msg_max_size:
             self.flush()
 

@@ -96,16 +96,18 @@ class TransactionService(Service):
         self._tasks.every(
             lambda: config.transaction_check_interval / 1000, self._round, "check-transactions"
         )
-        self._tasks.every(
+        writing = OnDemand(
+            self._tasks,
+            lambda: math.inf if self._transactions.progress_is_written else 0.0,
+            self._parts.store.at_growth,
+        )
+        self._transactions.ops.on_waiting = writing.arm
+        writing.every(
             lambda: config.transaction_op_batch_interval / 1000,
             self._transactions.flush_ops,
             "flush-ops",
         )
-        OnDemand(
-            self._tasks,
-            lambda: math.inf if self._transactions.progress_is_published else 0.0,
-            self._parts.store.at_growth,
-        ).every(_PUBLISH_PERIOD_S, self._transactions.publish_progress, "transaction-offsets")
+        writing.every(_PUBLISH_PERIOD_S, self._transactions.publish_progress, "transaction-offsets")
 
     def roll(self, end_place: int) -> int:
         """Copy unresolved messages in front of a commit-log offset; see `Cleaner.on_expiring`."""

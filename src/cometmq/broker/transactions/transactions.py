@@ -380,11 +380,15 @@ class Transactions:
         )
 
     @property
-    def progress_is_published(self) -> bool:
-        """Whether `publish_progress` has nothing to do until the log grows."""
+    def progress_is_written(self) -> bool:
+        """Whether `flush_ops` and `publish_progress` have nothing to do until a transaction ends or
+        the log grows.
+        """
         published = self._published
         return (
-            published is not None
+            not self.ops.waiting_count
+            and not self._marks_are_far
+            and published is not None
             and published == self._unpublished
             and published.log_end == self._store.commit_log.end
         )

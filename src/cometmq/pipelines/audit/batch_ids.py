@@ -1,7 +1,8 @@
 """Find the messages that evidence means which names a batch.
 
 Java brokers of 4.8 to 5.3.3 store the id of a batch with each of its messages, and Java's consumers
-take it for the message's id: in traces, in ledgers, and in what they send back (decision 148).
+take it for the message's id: in traces, in ledgers, and in what they send back
+(docs/internals/message-ids.md).
 Nothing says then which message of the batch is meant, so n pieces of evidence are dealt out to n of
 its messages. What says that a message was consumed goes to the first ones, and what says that it was
 not goes to the last ones. So all numbers are right, while an example may name another message of the

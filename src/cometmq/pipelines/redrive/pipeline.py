@@ -2,7 +2,7 @@
 
 The pipeline only looks, unless `send` is true. Under one id no letter is sent twice, however often
 the redrive is killed, repeated, or started by two people at once. docs/pipelines.md says how to use
-it, decisions/0053 why it works like this.
+it, docs/internals/pipelines.md why it works like this.
 """
 
 from __future__ import annotations

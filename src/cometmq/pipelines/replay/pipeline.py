@@ -2,7 +2,7 @@
 
 The replay chooses messages by time, tag, key and SQL. It sends them in the order of each queue, at
 a rate, and exactly once however often it is killed and started again. docs/pipelines.md says how to
-use it, decisions/0052 why it works like this.
+use it, docs/internals/pipelines.md why it works like this.
 """
 
 from __future__ import annotations

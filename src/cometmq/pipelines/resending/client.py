@@ -7,7 +7,7 @@ same time. So a lane holds the brokers' locks of its queues while it sends (the 
 consumers, which a Java broker has, too), and an attempt that takes over from a killed one waits
 until that one's locks have expired, which takes a minute.
 
-Docs: decisions/0052.
+Docs: docs/internals/pipelines.md.
 """
 
 from __future__ import annotations

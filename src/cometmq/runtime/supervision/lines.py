@@ -61,12 +61,12 @@ class SharedLog:
         def lost(count: int, why: str) -> str:
             return self._own("warning", "log lines lost", {"lines": count, "why": why})
 
-        def more(_ending: bool) -> list[str]:
-            why = None if file is None else file.new_fault()
-            if file is None or why is None:
-                return []
+        def more(_ending: bool) -> list[str] | None:
+            if file is None:
+                return None
+            why = file.new_fault()
             told = {"path": str(file.path), "why": why}
-            return [self._own("warning", "full log file cannot be renamed", told)]
+            return [self._own("warning", "full log file cannot be renamed", told)] if why else []
 
         self._writer = LineWriter(
             _STANDARD_ERROR if file is None else file, tell_lost=lost, more=more

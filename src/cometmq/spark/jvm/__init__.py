@@ -2,7 +2,7 @@
 
 `java/` holds its sources; `scripts/store-jar` compiles them, and a wheel made afterwards ships the jar.
 Spark prefers it to the Python source of the same name, and it leaves to that one all that it does not
-read itself (decision 151).
+read itself (docs/internals/spark-sources.md).
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class CommitLog:
     )
 
     def __init__(self, files: MappedFileQueue, *, zeros_ahead: bool = False) -> None:
-        """Write to `files`; make pages ready by `zeros_ahead` or page by page, as decision 165 says."""
+        """Write to `files`; make pages ready by zeros or page by page (docs/internals/flush.md)."""
         self.files = files
         self._zeros_ahead = zeros_ahead
         self.file_size = files.file_size

@@ -2,8 +2,8 @@
 
 So the broker's services learn after a start what was stored before it (delayed messages,
 transactions, redrives). `QueueFiller` follows the log for consume queues whose records reach the
-log before their units. Recovery and the index read the log in ways of their own; decision 92 says
-why.
+log before their units. Recovery and the index read the log in ways of their own;
+docs/internals/log-and-recovery.md says why.
 """
 
 from __future__ import annotations

@@ -194,7 +194,10 @@ def close_coroutine(outermost: Any) -> None:
 
 
 def _awaited(outermost: Any) -> Iterator[Coroutine[Any, Any, Any]]:
-    """Give a coroutine and those that it waits for, the outermost first."""
+    """Give a coroutine and those that it waits for, or will once it begins, the outermost first."""
     while inspect.iscoroutine(outermost):
         yield outermost
+        if inspect.getcoroutinestate(outermost) == inspect.CORO_CREATED:
+            for argument in inspect.getcoroutinelocals(outermost).values():
+                yield from _awaited(argument)
         outermost = outermost.cr_await
