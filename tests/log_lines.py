@@ -21,7 +21,7 @@ def as_before() -> Iterator[None]:
         else:
             structlog.configure(**before)
         root = logging.getLogger()
-        # Those of pytest stay. They change between the beginning and the end of a test.
+        # The handlers of pytest stay: they change between the beginning and the end of a test.
         for handler in root.handlers[:]:
             if type(handler).__module__.startswith("cometmq."):
                 root.removeHandler(handler)

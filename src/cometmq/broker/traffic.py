@@ -301,6 +301,7 @@ class Traffic:
             samples[-1] = sample
         else:
             samples.append(sample)
+        # Rounded, because timers may be a little early.
         if minutes := round(now_s - self._minute_s, 1) // 60:
             # Messages counted before an idle minute are not of the last minute.
             is_last, put, slow = minutes == 1, sample.put, self._store.take_slow_appends()

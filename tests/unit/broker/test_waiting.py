@@ -98,14 +98,14 @@ EVENTS: dict[str, Callable[[Table, Waiter], None]] = {
     "RELEASED": lambda table, _: table.waiting.release_all(),
     "another topic": lambda table, _: table.waiting.release_topic("u"),
 }
-# What each state makes of an event; None: it stays.
+# The reason with which an event makes a request due, by state. Other events change nothing.
 TRANSITIONS: dict[State, dict[str, Reason]] = {
     State.MESSAGES: {"ARRIVED": Reason.ARRIVED, "RELEASED": Reason.RELEASED},
     State.HEARTBEAT: {"HEARD": Reason.HEARD, "RELEASED": Reason.RELEASED},
     State.FILTERS: {},
     State.DISK: {},
 }
-# What makes it due if nothing happens, and when at the latest.
+# The reason with which a request comes back if nothing happens, and the latest time.
 BY_ITSELF = {
     State.MESSAGES: (Reason.DEADLINE, 5.0 + waiting.TICK_S),
     State.HEARTBEAT: (Reason.DEADLINE, 5.0 + waiting.TICK_S),

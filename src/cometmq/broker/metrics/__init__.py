@@ -1,1 +1,1 @@
-"""What a broker reports to monitoring systems; see docs/internals/metrics.md."""
+"""Report a broker's figures to monitoring systems; see docs/internals/metrics.md."""
