@@ -369,7 +369,7 @@ class Broker:
         copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(
-            Groups(parts, tables, self._registration.route_of, copies.confirmed)
+            Groups(parts, tables, self._registration.route_of, copies.confirmed, copies.copy_modes)
         )
         retries = await self._opened(
             Retries(

@@ -359,7 +359,7 @@ GET_TIMER_METRICS: Final = RequestType(
 # What the file consumerFilter.json has, for slaves. Java has no request for it.
 GET_ALL_CONSUMER_FILTERS: Final = RequestType(
     OwnRequestCode.GET_ALL_CONSUMER_FILTERS, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
-# For slaves. There are no pop consumers here, so the table is empty.
+# What the file messageRequestMode.json has, for slaves.
 GET_ALL_MESSAGE_REQUEST_MODE: Final = RequestType(
     Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, JsonBody(MessageRequestModes),
     Right.INSPECT, CLUSTER)

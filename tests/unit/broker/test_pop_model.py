@@ -109,7 +109,7 @@ class Run:
             assert answer.code == 0, answer.remark
             popped_ms = int(answer.ext["popTime"])
             known.last.handle = known.last.handle._replace(pop_time=popped_ms)
-            known.hidden_until = popped_ms + wanted_ms - 1
+            known.hidden_until = popped_ms + wanted_ms
 
     async def wait(self, ms: int | None = None) -> None:
         self.clock.ahead_ms += self.draw.randrange(100_000) if ms is None else ms

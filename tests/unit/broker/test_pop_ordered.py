@@ -63,3 +63,30 @@ def test_an_acknowledgement_says_what_it_found() -> None:
     assert order.check(5, 6) is Acknowledged.POPPED_AGAIN
     assert order.check(9, 7) is Acknowledged.NOT_IN_FLIGHT
     assert Ordered().check(0, 0) is Acknowledged.NOT_IN_FLIGHT
+
+
+def test_an_acknowledged_message_at_the_front_is_not_forgotten() -> None:
+    """The batch went on from its first message for ever, unless that was acknowledged last."""
+    order = popped(5, 6, 7)
+    order.acknowledge(5)
+    assert (order.position, order.pending) == (6, [6, 7])
+    order.acknowledge(6)
+    order.acknowledge(7)
+    assert (order.position, order.pending) == (8, [])
+    assert not order.is_blocked(0, "")
+
+
+def test_a_smaller_batch_keeps_the_counts_of_those_behind_it() -> None:
+    """They were handed out as if for the first time (as by Java's broker)."""
+    order = popped(5, 6, 7)
+    order.pop([5], 2 * SECOND, 3 * SECOND, 6, "", order.counts_of([5], ""))
+    order.acknowledge(5)
+    assert order.counts_of([6, 7, 8], "") == [1, 1, 0]
+
+
+def test_a_group_that_pops_without_order_gets_nothing_that_it_acknowledged_in_order() -> None:
+    """A smaller batch turned the queue back in front of what a larger one had handed out."""
+    order = popped(5, 6, 7)
+    order.acknowledge(7)
+    order.pop([5], 2 * SECOND, 3 * SECOND, 6, "", [1])
+    assert order.handed_out_end == 8

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
+from tests.integration.own_broker import SetDisk
 from tests.integration.pop_peer import (
     ACK,
     BATCH_ACK,
@@ -18,11 +21,19 @@ from tests.integration.pop_peer import (
     popped,
 )
 from tests.integration.raw_client import send_ext
-from tests.unit.broker.broker_box import GROUP, SILENT_GROUP, Client, running, turns
+from tests.unit.broker.broker_box import (
+    GROUP,
+    SILENT_GROUP,
+    Client,
+    new_broker,
+    running,
+    turns,
+)
 from tests.waits import until
 
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.pop import revival
+from cometmq.broker.pop import state as pop_state
 from cometmq.broker.pop.changes import Hidden, Moved
 from cometmq.broker.server import Broker
 from cometmq.errors import StoreError, StoreFullError
@@ -33,6 +44,7 @@ from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.pop_bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
 from cometmq.protocol.pop_handle import ORDER_QUEUE, pop_retry_topic
 from cometmq.protocol.properties import decode_properties
+from cometmq.runtime.clock import SteadyClock
 from cometmq.store.get import GetResult
 from cometmq.store.queues.consume_queue import ConsumeQueue
 
@@ -611,3 +623,103 @@ async def test_5408_acknowledgements_of_what_was_not_popped_stop_no_offset(tmp_p
         assert (await client.ask(BATCH_ACK, {}, body)).code == 0
         assert broker.pops.state.table.states[GROUP, "orders", 0].committed == 2
         assert [each.record.queue_offset for each in await pop(client)] == [2, 3]
+
+
+async def test_an_acknowledgement_that_is_asked_for_again_waits_for_the_disk_too(
+    tmp_path: Path,
+) -> None:
+    """It had nothing left to change, and was answered before the first one was safe."""
+    disk = SetDisk()
+    broker = new_broker(tmp_path, store={"flush_disk_type": "SYNC_FLUSH"}, disk=disk)
+    await broker.start()
+    try:
+        client = Client(broker)
+        await fill(client, 1)
+        (message,) = await pop(client)
+        disk.may_sync.clear()
+        asked = [client.send(ACK, message.ext()) for _ in range(2)]
+        await turns()
+        assert not client.answers().keys() & set(asked)
+        disk.may_sync.set()
+        assert [(await client.answer(each)).code for each in asked] == [0, 0]
+    finally:
+        disk.may_sync.set()
+        await broker.close()
+
+
+async def test_an_offset_is_committed_when_the_disk_has_what_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The groups' table reached the disk before the log: after a loss of power it said of messages that they were
+    done, whose pops and copies the log had lost.
+    """
+    monkeypatch.setattr(pop_state, "_COMMIT_PERIOD_S", 0.01)
+    disk = SetDisk()
+    broker = new_broker(tmp_path, disk=disk)
+    await broker.start()
+    try:
+        client = Client(broker)
+        disk.may_sync.clear()
+        await fill(client, 1, queueId=0)
+        (message,) = await pop(client)
+        assert (await ack(client, message)).code == 0
+        for _ in range(10):
+            await asyncio.sleep(0.01)
+            assert broker.offsets.query(GROUP, "orders", 0) <= 0
+        disk.may_sync.set()
+        await until(lambda: broker.offsets.query(GROUP, "orders", 0) == 1)
+    finally:
+        disk.may_sync.set()
+        await broker.close()
+
+
+async def test_the_front_of_a_batch_stays_acknowledged(tmp_path: Path) -> None:
+    """It came again for ever, unless it was acknowledged last."""
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        await fill(client, 3, queueId=0)
+        first, second, third = await pop(client, order=True)
+        assert (await ack(client, first)).code == 0
+        for message in (second, third):
+            await client.ask(CHANGE, message.ext(invisibleTime=SHORT))
+        answer = await client.ask(POP, pop_ext(order=True, pollTime=LONG))
+        assert [each.record.queue_offset for each in popped(answer)] == [1, 2]
+        assert broker.pops.state.table.states[GROUP, "orders", 0].committed == 1
+
+
+async def test_a_new_handle_says_until_when_the_message_is_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change within the millisecond of the pop hid the message for one less than it answered."""
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        await fill(client, 1)
+        (message,) = await pop(client)
+        popped_ms = message.handle.pop_time
+        monkeypatch.setattr(SteadyClock, "now_ms", lambda _self: popped_ms)
+        answer = await client.ask(CHANGE, message.ext(invisibleTime=LONG))
+        (state,) = broker.pops.state.table.states.values()
+        (hidden,) = state.hidden
+        assert hidden.until_ms == int(answer.ext["popTime"]) + int(answer.ext["invisibleTime"])
+        assert hidden.popped_ms == popped_ms + 1
+
+
+async def test_a_damaged_message_is_named_and_stays_in_its_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        await fill(client, 2, queueId=0)
+        damaged = [b"0"]
+        monkeypatch.setattr(
+            revival, "body_is_intact", lambda record: bytes(record.body) not in damaged
+        )
+        with capture_logs() as lines:
+            await pop(client, invisibleTime=SHORT)
+            (other,) = await again(client)
+        assert other.body == b"1"
+        (line,) = [each for each in lines if each["event"].startswith("messages in flight cannot")]
+        assert (line["offsets"], "checksums" in line["reason"]) == ([0], True)
+        assert broker.pops.revival.lost_count == 1
+        assert broker.store.min_offset("orders", 0) == 0
+        assert await pop(client, consumerGroup="others")

@@ -1,7 +1,7 @@
 """Keep which groups pop a topic's messages: codes 401 and 402 (Java: MessageRequestModeManager).
 
-The choice is told to members that let the broker divide the queues, see `assignments`. It bars nobody: a group may be
-read by pulls and by pops at the same time. The file is RocketMQ's messageRequestMode.json.
+Members that let the broker divide the queues learn of the choice, see `assignments`. It bars nobody: a group may be
+read by pulls and by pops at the same time. The file is RocketMQ's messageRequestMode.json; slaves copy it.
 """
 
 from __future__ import annotations
@@ -77,8 +77,16 @@ class RequestModes:
             ) from error
         return response(ResponseCode.SUCCESS)
 
+    def copy(self, modes: MessageRequestModes) -> None:
+        """Take over what a slave's master has."""
+        if modes == self._modes:
+            return
+        self._modes = modes
+        self._count = sum(map(len, modes.message_request_mode_map.values()))
+        self._state.soon(self._file, lambda: pretty_pieces(self._modes))
+
     def all(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
-        """Return all choices: slaves of Java's ask for them."""
+        """Return all choices, for slaves."""
         return response(ResponseCode.SUCCESS, body=encode_body(self._modes))
 
     def _check(self, body: SetMessageRequestModeRequestBody) -> None:

@@ -127,6 +127,7 @@ class AckHandler:
             )
         # Two handles of a message must not have the same time.
         since_ms = max(now_ms, known.popped_ms + 1)
+        until_ms = since_ms + header.invisible_time
         change = c.Hidden(key, header.offset, known.popped_ms, since_ms, until_ms)
         answer = ChangeInvisibleTimeResponseHeader(
             since_ms, header.invisible_time, handle.revive_qid
@@ -185,18 +186,21 @@ class AckHandler:
         changes: list[AnyChange],
         header: Header | None = None,
     ) -> RemotingCommand | None:
-        """Make the changes, and answer when they are safe."""
+        """Make the changes, and answer when they are safe, and when those that were asked for before are: a
+        client whose answer was lost asks again, and nothing is left to be changed.
+        """
         if changes:
-            end = self._state.write(*changes)
+            self._state.write(*changes)
             for change in changes:
                 if isinstance(change, c.OrderAcknowledged | c.OrderHidden):
                     self._say_if_free(change.key)
-            if self._group_commit is not None:
-                ext = {} if header is None else header_to_ext(header)
-                text = ",".join(f'"{name}":"{value}"' for name, value in ext.items())
-                self._group_commit.answer_when_safe(end, connection, request, text.encode())
-                return None
-        return response(ResponseCode.SUCCESS, header=header)
+        if self._group_commit is None:
+            return response(ResponseCode.SUCCESS, header=header)
+        ext = {} if header is None else header_to_ext(header)
+        text = ",".join(f'"{name}":"{value}"' for name, value in ext.items())
+        end = self._store.commit_log.end
+        self._group_commit.answer_when_safe(end, connection, request, text.encode())
+        return None
 
     def _say_if_free(self, key: Key) -> None:
         state = self._state.table.get(key)

@@ -131,6 +131,7 @@ class OrderSnapshot(Change, tag=13, frozen=True):
     until: list[int]
     counts: list[int]
     done: list[int]
+    later: dict[int, int]
     attempt_id: str
 
 

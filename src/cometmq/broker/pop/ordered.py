@@ -7,6 +7,7 @@ is not acknowledged.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from enum import Enum, auto
 
@@ -22,11 +23,14 @@ class Acknowledged(Enum):
 class Ordered:
     """Holds the batch in flight of one group and queue.
 
-    `counts` says, for each of `offsets`, how often it had been handed out before. `done` has the acknowledged
-    messages at and behind the first one that is not.
+    `offsets` begins with the first message that is not acknowledged, and `counts` says for each how often it had
+    been handed out before. `done` has the acknowledged messages behind the first one that is not. `later` counts
+    how often messages behind the batch were handed out, by earlier and larger batches.
     """
 
-    __slots__ = ("attempt_id", "counts", "done", "next_offset", "offsets", "popped_ms", "until")
+    __slots__ = (
+        "attempt_id", "counts", "done", "later", "next_offset", "offsets", "popped_ms", "until",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.popped_ms = 0
@@ -35,6 +39,7 @@ class Ordered:
         self.until: list[int] = []
         self.counts: list[int] = []
         self.done: set[int] = set()
+        self.later: dict[int, int] = {}
         # Where the queue goes on behind the batch.
         self.next_offset = 0
 
@@ -47,6 +52,11 @@ class Ordered:
     def position(self) -> int:
         """The first offset that is not acknowledged."""
         return min(self.pending, default=self.next_offset)
+
+    @property
+    def handed_out_end(self) -> int:
+        """The offset behind all that was ever handed out, in this batch or in a larger one before it."""
+        return max([self.next_offset, *(each + 1 for each in (*self.done, *self.later))])
 
     def blocked_until_ms(self) -> int:
         """Return when all of the batch is acknowledged or visible, 0 if it is all acknowledged."""
@@ -63,9 +73,9 @@ class Ordered:
 
     def counts_of(self, offsets: Sequence[int], attempt_id: str) -> list[int]:
         """Return how often each message has been handed out before."""
-        known = dict(zip(self.offsets, self.counts, strict=True))
         more = 0 if attempt_id and attempt_id == self.attempt_id else 1
-        return [known[offset] + more if offset in known else 0 for offset in offsets]
+        known = {at: count + more for at, count in zip(self.offsets, self.counts, strict=True)}
+        return [known.get(offset, self.later.get(offset, 0)) for offset in offsets]
 
     def pop(
         self,
@@ -77,6 +87,12 @@ class Ordered:
         counts: Sequence[int],
     ) -> None:
         """Replace the batch. Of those handed out before, only acknowledged messages may be missing."""
+        handed_out = {at: count + 1 for at, count in zip(self.offsets, self.counts, strict=True)}
+        self.later = {
+            offset: count
+            for offset, count in (self.later | handed_out).items()
+            if offset >= next_offset and offset not in self.done
+        }
         self.popped_ms, self.attempt_id = popped_ms, attempt_id
         self.offsets, self.counts = list(offsets), list(counts)
         self.until = [until_ms] * len(self.offsets)
@@ -102,12 +118,13 @@ class Ordered:
             self.until[self.offsets.index(offset)] = until_ms
 
     def _forget_done(self) -> None:
+        """Go on to the first message that is not acknowledged."""
         position = self.position
-        self.done = {offset for offset in self.done if offset >= position}
-        if position < self.next_offset:
-            return
-        # All of the batch is done. An earlier batch may have been longer.
-        self.offsets, self.until, self.counts = [], [], []
-        while self.next_offset in self.done:
-            self.done.discard(self.next_offset)
-            self.next_offset += 1
+        if position >= self.next_offset:
+            # All of the batch is done. An earlier batch may have been longer.
+            while position in self.done:
+                position += 1
+            self.next_offset = position
+        gone = bisect_left(self.offsets, position)
+        del self.offsets[:gone], self.until[:gone], self.counts[:gone]
+        self.done = {offset for offset in self.done if offset > position}

@@ -160,9 +160,13 @@ class Revival:
         retry = pop_retry_topic(group_name, asked)
         by_topic: dict[str, list[_Copy]] = {}
         gone: list[int] = []
+        damaged: list[int] = []
         for offset, record in records:
-            if record is None or not body_is_intact(record):
+            if record is None:
                 gone.append(offset)
+                continue
+            if not body_is_intact(record):
+                damaged.append(offset)
                 continue
             hidden = state.hidden.get(offset)
             message = _again(record, 0 if hidden is None else hidden.popped_ms)
@@ -179,7 +183,12 @@ class Revival:
         if not all(map(self._topics.is_written, by_topic)):
             await self._topics.written()
         if gone:
-            self._gone(state, gone, "the log has it no more, or it was damaged on the disk")
+            self._gone(state, gone, "the log has them no more")
+        if damaged:
+            # A copy would get a checksum of its own, and look sound. Clients refuse the original, which stays.
+            self._gone(
+                state, damaged, "their bodies contradict their checksums; they stay in their queue"
+            )
         for name, copies in by_topic.items():
             self._put(state, name, [each for each in copies if self._is_due(state, each.offset)])
         if retry in by_topic and self._offsets.query(group_name, retry, 0) < 0:

@@ -13,7 +13,7 @@ from cometmq.broker.parts import Parts
 from cometmq.broker.pop import changes as c
 from cometmq.broker.pop.changes import AnyChange, Key, decode_line
 from cometmq.broker.pop.log import PopLog
-from cometmq.broker.pop.table import QueueState, Table
+from cometmq.broker.pop.table import Table
 from cometmq.errors import StoreError
 from cometmq.model.names import POP_LOG_TOPIC, is_retry_topic
 from cometmq.protocol.pop_headers import INIT_MIN
@@ -46,6 +46,8 @@ class PopState:
         self.on_due_earlier: Callable[[], None] = lambda: None
         self._is_rounding = False
         self._commits_at: asyncio.TimerHandle | None = None
+        # Offsets to be committed once the disk has the log up to a place.
+        self._unsafe: tuple[int, list[tuple[Key, int]]] = (0, [])
 
     def open(self) -> None:
         """Read what is in flight. Raises StoreError for records that this version cannot know."""
@@ -72,7 +74,7 @@ class PopState:
         """Write the committed offsets into the groups' table."""
         if self._commits_at is not None:
             self._commits_at.cancel()
-        self._commit()
+        self._commit_all([(each.key, each.committed) for each in self.table.states.values()])
 
     # Changes
 
@@ -186,18 +188,31 @@ class PopState:
         self._commits_at = loop.call_later(_COMMIT_PERIOD_S, self._commit)
 
     def _commit(self) -> None:
+        """Commit what was done a moment ago, if the disk has the log of it. The groups' table may reach the disk
+        before the log does: after a loss of power it would say of messages that they are done, and the log would
+        have neither that they were popped nor their copies.
+        """
         self._commits_at = None
-        changed, self.table.changed = self.table.changed, set()
-        for key in changed:
-            state = self.table.get(key)
-            if state is not None:
-                self._commit_of(state)
+        end, offsets = self._unsafe
+        if self._store.flushed_offset >= end:
+            self._commit_all(offsets)
+            changed, self.table.changed = self.table.changed, set()
+            states = (self.table.get(key) for key in changed)
+            offsets = [(each.key, each.committed) for each in states if each is not None]
+            self._unsafe = self._store.commit_log.end, offsets
+        if offsets:
+            self._commit_soon()
 
-    def _commit_of(self, state: QueueState) -> None:
-        group, topic, queue_id = state.key
-        # Never back: a member that pulls may have committed more.
-        if state.committed > self._offsets.query(group, topic, queue_id):
-            self._offsets.commit(group, topic, queue_id, state.committed)
+    def _commit_all(self, offsets: list[tuple[Key, int]]) -> None:
+        for key, offset in offsets:
+            state = self.table.get(key)
+            if state is None:
+                continue  # its topic or its group is gone
+            group, topic, queue_id = key
+            # Never back: a member that pulls may have committed more. A reset may have come since.
+            done = min(offset, state.committed)
+            if done > self._offsets.query(group, topic, queue_id):
+                self._offsets.commit(group, topic, queue_id, done)
 
     # The log
 

@@ -43,7 +43,7 @@ class QueueState:
     @property
     def unpopped(self) -> int:
         """Where a pop without order begins to read: behind what is in flight in order, too."""
-        return self.next_offset if self.order is None else self.order.next_offset
+        return self.next_offset if self.order is None else self.order.handed_out_end
 
     @property
     def committed(self) -> int:
@@ -181,6 +181,9 @@ class Table:
             for offset, until_ms in zip(order.offsets, order.until, strict=True):
                 if offset not in order.done:
                     state.hidden.add([offset], order.popped_ms, until_ms)
+            # What larger batches had is visible.
+            for offset in sorted(order.later):
+                state.hidden.add([offset], order.popped_ms, order.popped_ms)
             self.arm(state)
         state.next_offset = change.next_offset
         if change.runs:
@@ -281,7 +284,7 @@ class Table:
         order.popped_ms, order.next_offset = change.popped_ms, change.next_offset
         order.offsets, order.until = list(change.offsets), list(change.until)
         order.counts, order.done = list(change.counts), set(change.done)
-        order.attempt_id = change.attempt_id
+        order.later, order.attempt_id = dict(change.later), change.attempt_id
         state.next_offset = order.position
         self.arm(state)
 
@@ -310,5 +313,6 @@ def _order_snapshot(key: Key, order: Ordered) -> c.OrderSnapshot:
         order.until,
         order.counts,
         sorted(order.done),
+        order.later,
         order.attempt_id,
     )
