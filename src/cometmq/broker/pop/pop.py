@@ -386,7 +386,10 @@ class PopHandler:
         waiter.matches = None
         if wanted.matches is not None and not header.order:
             waiter.matches = partial(_matches_or_wakes, wanted.matches)
-        waiter.share, waiter.max_share = _share(group, topic, queue_id), MAX_WAITING_OF_KEY
+        share = _share(group, topic, queue_id)
+        # A message wakes a pop, and a question as well.
+        waiter.share = share if request.code == requests.POP_MESSAGE.code else f"{share}?"
+        waiter.max_share = MAX_WAITING_OF_KEY
         return self._waiting.wait(waiter, State.MESSAGES)
 
     def _wait(
