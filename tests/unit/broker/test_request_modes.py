@@ -11,11 +11,14 @@ from tests.unit.broker.broker_box import GROUP, HOST, Client, running
 
 from cometmq.broker.groups.assignments import Assignments
 from cometmq.broker.groups.clients import ClientManager
+from cometmq.broker.groups.request_modes import RequestModes
 from cometmq.model.route import BrokerData, QueueData, TopicRouteData
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import QueryAssignmentRequestBody
 from cometmq.protocol.envelope import Request
 from cometmq.protocol.header import NoHeader
+from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol.overview_bodies import MessageRequestModes as Modes
 
 SET, ALL = 401, 402
 
@@ -112,3 +115,17 @@ async def test_each_of_many_members_gets_a_queue() -> None:
 
 async def test_members_that_pull_share_no_queue() -> None:
     assert await shares(1, "x", "y", mode="PULL") == [["a0", "a1"], ["b0", "b1"]]
+
+
+async def test_a_choice_stays_on_a_slave_whose_master_lost_its_file(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        modes = RequestModes(broker.parts)
+        modes.copy(decode_body(b'{"messageRequestModeMap":{"orders":{"g":%b}}}' % choice(), Modes))
+        modes.copy(Modes())
+        assert modes.mode_of("orders", GROUP) == ("POP", 2)
+        modes.copy(
+            decode_body(
+                b'{"messageRequestModeMap":{"orders":{"g":%b}}}' % choice(mode="PULL"), Modes
+            )
+        )
+        assert modes.mode_of("orders", GROUP)[0] == "PULL"

@@ -78,12 +78,18 @@ class RequestModes:
         return response(ResponseCode.SUCCESS)
 
     def copy(self, modes: MessageRequestModes) -> None:
-        """Take over what a slave's master has."""
-        if modes == self._modes:
-            return
-        self._modes = modes
-        self._count = sum(map(len, modes.message_request_mode_map.values()))
-        self._state.soon(self._file, lambda: pretty_pieces(self._modes))
+        """Take over what a slave's master has. No request ends a choice, so one that the master lacks stays: the
+        master has lost its file.
+        """
+        own = self._modes.message_request_mode_map
+        changed = False
+        for topic, groups in modes.message_request_mode_map.items():
+            known = own.setdefault(topic, {})
+            changed = changed or any(known.get(group) != each for group, each in groups.items())
+            known.update(groups)
+        if changed:
+            self._count = sum(map(len, own.values()))
+            self._state.soon(self._file, lambda: pretty_pieces(self._modes))
 
     def all(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
         """Return all choices, for slaves."""
