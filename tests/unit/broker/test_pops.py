@@ -14,6 +14,7 @@ from tests.integration.pop_peer import (
     BATCH_ACK,
     CHANGE,
     NOTIFICATION,
+    PEEK,
     POLLING_INFO,
     POP,
     Popped,
@@ -47,6 +48,7 @@ from cometmq.protocol.properties import decode_properties
 from cometmq.runtime.clock import SteadyClock
 from cometmq.store.get import GetResult
 from cometmq.store.queues.consume_queue import ConsumeQueue
+from cometmq.store.store import MessageStore
 
 SEND = 10
 RETRY = pop_retry_topic(GROUP, "orders")
@@ -723,3 +725,25 @@ async def test_a_damaged_message_is_named_and_stays_in_its_queue(
         assert broker.pops.revival.lost_count == 1
         assert broker.store.min_offset("orders", 0) == 0
         assert await pop(client, consumerGroup="others")
+
+
+async def test_a_pop_of_a_wide_topic_reads_the_queues_that_have_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It read each of 4,096 queues, which held up the loop for 32 ms."""
+    reads: list[int] = []
+    original = MessageStore.get
+
+    def get(self: MessageStore, topic: str, queue_id: int, *args: Any, **named: Any) -> GetResult:
+        reads.append(queue_id)
+        return original(self, topic, queue_id, *args, **named)
+
+    monkeypatch.setattr(MessageStore, "get", get)
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        await fill(client, 2, queueId=2)
+        assert len(await pop(client, maxMsgNums=1)) == 1
+        assert len(await pop(client, maxMsgNums=1)) == 1
+        assert await pop(client) == []
+        assert (await client.ask(PEEK, pop_ext())).code == ResponseCode.PULL_NOT_FOUND
+    assert reads == [2, 2]

@@ -259,9 +259,12 @@ class PopHandler:
             order = Ordered() if state is None else state.batch()
             if order.is_blocked(found.popped_ms, header.attempt_id or ""):
                 return
+        end = self._store.max_offset(key[1], key[2])
+        if position == end:
+            return  # as in most queues of a topic that has thousands
         left = header.max_msg_nums - found.count
         if left <= 0 or found.is_cut:
-            found.rest += max(self._store.max_offset(key[1], key[2]) - position, 0)
+            found.rest += max(end - position, 0)
             return
         began_s = self._traffic.monotonic()
         result = self._get(key, position, left, wanted, may_block)
@@ -500,9 +503,10 @@ class PopHandler:
             position = self._state.known_position((header.consumer_group, name, queue_id))
             if position is None:
                 position = self._store.min_offset(name, queue_id)
+            end = self._store.max_offset(name, queue_id)
             left = header.max_msg_nums - count
-            if left <= 0:
-                rest += max(self._store.max_offset(name, queue_id) - position, 0)
+            if left <= 0 or position == end:
+                rest += max(end - position, 0)
                 continue
             result = self._store.get(name, queue_id, position, left, may_block=may_block)
             slices += result.slices
