@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.simulation.evidence import Violation
-from tests.simulation.history import Delivered, HandleUsed, Popped, Queue
+from tests.simulation.history import Delivered, Flush, HandleUsed, Popped, Queue
 from tests.unit.simulation.story import BROKER, EPOCH_MS, GROUP, QUEUE, TOPIC, Story
 
 RETRY = Queue(f"%RETRY%{GROUP}_{TOPIC}", BROKER, 0)
@@ -18,8 +18,8 @@ FIRST = "1ST_POP_TIME"
 class Pops(Story):
     """A run whose group pops."""
 
-    def __init__(self, **group: Any) -> None:
-        super().__init__(pops=True, **group)
+    def __init__(self, flush: Flush = "SYNC_FLUSH", **group: Any) -> None:
+        super().__init__(flush, pops=True, **group)
 
     def pop(
         self, number: int, *, hidden_s: int = 10, popped_s: float | None = None, **fields: Any
@@ -42,12 +42,13 @@ class Pops(Story):
 
     def copy(self, number: int, *, at_s: float, times: int = 1, topic: str = RETRY.topic) -> None:
         """Store the copy of message 0, which is the first of the log."""
+        first_pop: dict[str, Any] = {FIRST: str(EPOCH_MS)}
         self.store.add(
             self.messages[number],
             topic=topic,
             store_ms=EPOCH_MS + int(at_s * 1000),
             reconsume_times=times,
-            **{FIRST: str(EPOCH_MS)},
+            **first_pop,
         )
 
 
@@ -105,16 +106,9 @@ def test_a_delivery_behind_an_acknowledgement_is_seen() -> None:
 
 @pytest.mark.parametrize(("flush", "found"), [("SYNC_FLUSH", True), ("ASYNC_FLUSH", False)])
 def test_a_loss_of_power_takes_acknowledgements_without_sync_flush_only(
-    flush: Any, found: bool
+    flush: Flush, found: bool
 ) -> None:
-    story = Pops()
-    story.events[0] = type(story.events[0])(
-        **{
-            name: getattr(story.events[0], name)
-            for name in ("at_s", "node", "broker", "delay_levels_ms")
-        },
-        flush=flush,
-    )
+    story = Pops(flush)
     story.send(0)
     delivery = story.pop(0, hidden_s=10)
     story.ack(delivery)
