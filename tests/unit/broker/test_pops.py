@@ -36,7 +36,9 @@ from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.pop import revival
 from cometmq.broker.pop import state as pop_state
 from cometmq.broker.pop.changes import Hidden, Moved
+from cometmq.broker.refusal import Refused
 from cometmq.broker.server import Broker
+from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import StoreError, StoreFullError
 from cometmq.model import names
 from cometmq.protocol.codes import ResponseCode
@@ -747,3 +749,33 @@ async def test_a_pop_of_a_wide_topic_reads_the_queues_that_have_something(
         assert await pop(client) == []
         assert (await client.ask(PEEK, pop_ext())).code == ResponseCode.PULL_NOT_FOUND
     assert reads == [2, 2]
+
+
+async def test_a_retry_topic_that_cannot_be_written_down_delays_what_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk ended the task, and nothing came again until the broker was restarted: seed 500254."""
+    monkeypatch.setattr(revival, "_PAUSE_MS", SHORT)
+    failed: list[str] = []
+    written = TopicManager.written
+
+    async def fails_twice(self: TopicManager) -> None:
+        if len(failed) < 2:
+            failed.append("no room")
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "a new topic cannot be written")
+        await written(self)
+
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        await fill(client, 1)
+        await pop(client, invisibleTime=SHORT)
+        monkeypatch.setattr(TopicManager, "written", fails_twice)
+        is_written = TopicManager.is_written
+        monkeypatch.setattr(
+            TopicManager,
+            "is_written",
+            lambda self, name: (name != RETRY or len(failed) > 1) and is_written(self, name),
+        )
+        (message,) = await again(client)
+        assert message.record.reconsume_times == 1
+        assert len(failed) == 2

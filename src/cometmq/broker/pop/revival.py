@@ -21,7 +21,7 @@ from cometmq.broker.pop import changes as c
 from cometmq.broker.pop.in_flight import NEVER_MS
 from cometmq.broker.pop.state import PopState
 from cometmq.broker.pop.table import QueueState
-from cometmq.errors import StoreError
+from cometmq.errors import CometMQError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.protocol import fitting
@@ -110,7 +110,8 @@ class Revival:
         try:
             records = await self._read(state, offsets)
             await self._move(state, records)
-        except StoreError as error:
+        except CometMQError as error:
+            # The store takes nothing now, or the retry topic cannot be written down.
             log.warning(
                 "messages are not delivered again now",
                 group=group,
