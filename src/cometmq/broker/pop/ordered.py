@@ -7,6 +7,7 @@ is not acknowledged.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from enum import Enum, auto
 
@@ -76,7 +77,10 @@ class Ordered:
         attempt_id: str,
         counts: Sequence[int],
     ) -> None:
-        """Replace the batch. Of those handed out before, only acknowledged messages may be missing."""
+        """Replace the batch. What was acknowledged behind a message that was not is in flight again if it is in
+        the batch, as in Java.
+        """
+        self.done.difference_update(offsets)
         self.popped_ms, self.attempt_id = popped_ms, attempt_id
         self.offsets, self.counts = list(offsets), list(counts)
         self.until = [until_ms] * len(self.offsets)
@@ -102,12 +106,13 @@ class Ordered:
             self.until[self.offsets.index(offset)] = until_ms
 
     def _forget_done(self) -> None:
+        """Go on to the first message that is not acknowledged."""
         position = self.position
-        self.done = {offset for offset in self.done if offset >= position}
-        if position < self.next_offset:
-            return
-        # All of the batch is done. An earlier batch may have been longer.
-        self.offsets, self.until, self.counts = [], [], []
-        while self.next_offset in self.done:
-            self.done.discard(self.next_offset)
-            self.next_offset += 1
+        if position >= self.next_offset:
+            # All of the batch is done. An earlier batch may have been longer.
+            while position in self.done:
+                position += 1
+            self.next_offset = position
+        gone = bisect_left(self.offsets, position)
+        del self.offsets[:gone], self.until[:gone], self.counts[:gone]
+        self.done = {offset for offset in self.done if offset > position}

@@ -17,7 +17,7 @@ from cometmq.broker.filters.message_filter import EVERYTHING, MessageFilter
 from cometmq.broker.parts import Parts
 from cometmq.broker.pop import changes as c
 from cometmq.broker.pop.changes import Key, runs_of
-from cometmq.broker.pop.checks import PopChecks
+from cometmq.broker.pop.checks import MAX_POPPED, PopChecks
 from cometmq.broker.pop.found import Found, split
 from cometmq.broker.pop.ordered import Ordered
 from cometmq.broker.pop.state import PopState, wake_place
@@ -316,7 +316,7 @@ class PopHandler:
         result: GetResult,
         found: Found,
     ) -> None:
-        slices: Sequence[memoryview] = result.slices
+        slices = result.slices
         offsets = [offset for offset, _ in split(slices)]
         if order is None:
             found.changes.append(
@@ -325,11 +325,6 @@ class PopHandler:
                 )
             )
         else:
-            if not order.done.isdisjoint(offsets):
-                # Acknowledged behind one that was not.
-                fresh = [(at, record) for at, record in split(slices) if at not in order.done]
-                offsets = [at for at, _ in fresh]
-                slices = [record for _, record in fresh]
             attempt_id = header.attempt_id or ""
             counts = order.counts_of(offsets, attempt_id)
             found.changes.append(
@@ -343,10 +338,8 @@ class PopHandler:
                     attempt_id,
                 )
             )
-            if offsets:
-                found.add_counts(key, offsets, counts)
-        if offsets:
-            found.add(key, header.topic, offsets, slices)
+            found.add_counts(key, offsets, counts)
+        found.add(key, header.topic, offsets, slices)
 
     # Waiting
 
@@ -483,7 +476,6 @@ class PopHandler:
     ) -> RemotingCommand | None:
         header = request.header
         self._checks.readable("peek")
-        self._checks.count(header.max_msg_nums)
         topic = self._checks.topic(header.topic, "peeking")
         self._checks.queue(header.queue_id, topic, header.consumer_group)
         self._checks.group(header.consumer_group)
@@ -497,16 +489,16 @@ class PopHandler:
             position = self._state.known_position((header.consumer_group, name, queue_id))
             if position is None:
                 position = self._store.min_offset(name, queue_id)
-            left = header.max_msg_nums - count
+            # Those that are shown are among the rest: they are not taken.
+            rest += max(self._store.max_offset(name, queue_id) - position, 0)
+            left = min(header.max_msg_nums, MAX_POPPED) - count
             if left <= 0:
-                rest += max(self._store.max_offset(name, queue_id) - position, 0)
                 continue
             result = self._store.get(name, queue_id, position, left, may_block=may_block)
             slices += result.slices
             absent += result.absent or ()
             count += result.message_count
             byte_count += result.byte_count
-            rest += max(result.max_offset - result.next_begin_offset, 0)
         if not count and absent:
             self._wait(connection, request, waiter, State.DISK, absent)
             return None
@@ -550,4 +542,6 @@ def _empty(code: ResponseCode, remark: str, found: Found | None = None) -> Remot
     if found is not None:
         header.pop_time, header.invisible_time = found.popped_ms, found.invisible_ms
         header.revive_qid, header.rest_num = found.revive_qid, found.rest
+        if found.revive_qid == ORDER_QUEUE:
+            header.order_count_info = ""
     return response(code, remark, header=header)

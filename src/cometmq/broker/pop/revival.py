@@ -165,7 +165,7 @@ class Revival:
                 gone.append(offset)
                 continue
             hidden = state.hidden.get(offset)
-            message = _again(record, 0 if hidden is None else hidden.popped_ms)
+            message = _again(record, group_name, 0 if hidden is None else hidden.popped_ms)
             if message.reconsume_times > group.retry_max_times:
                 message.topic = names.dlq_topic(group_name)
                 message.properties[p.RETRY_TOPIC] = asked
@@ -230,9 +230,10 @@ class Revival:
         self._state.write(c.Gone(state.key, offsets))
 
 
-def _again(record: StoredRecord, popped_ms: int) -> IncomingMessage:
+def _again(record: StoredRecord, group: str, popped_ms: int) -> IncomingMessage:
     properties = decode_properties(record.properties)
     properties.pop(p.POP_CK, None)
+    properties[p.ORIGIN_GROUP] = group
     properties.setdefault(p.FIRST_POP_TIME, str(popped_ms))
     properties.setdefault(
         p.ORIGIN_MESSAGE_ID, encode_offset_id(record.store_host, record.physical_offset)
