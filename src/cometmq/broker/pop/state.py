@@ -132,7 +132,11 @@ class PopState:
         if init_mode != INIT_MIN and not is_retry_topic(topic):
             high = self._store.max_offset(topic, queue_id)
             # Java: initPopOffsetByCheckMsgInMem. The first messages of a new topic are not passed over.
-            is_new = low <= 0 and self._store.is_in_memory(topic, queue_id, 0)
+            is_new = (
+                self._parts.config.init_pop_offset_by_check_msg_in_mem
+                and low <= 0
+                and self._store.is_in_memory(topic, queue_id, 0)
+            )
             begin = 0 if is_new else max(high - 1, low, 0)
         offsets.commit(group, topic, queue_id, begin)
         return begin
