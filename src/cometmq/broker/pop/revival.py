@@ -232,6 +232,7 @@ class Revival:
                 )
             else:
                 self.revived_count += len(moved)
+                state.revived_count += len(moved)
 
     def _gone(self, state: QueueState, offsets: list[int], reason: str) -> None:
         self.lost_count += len(offsets)

@@ -113,6 +113,11 @@ class PopState:
             return max(state.position if is_order else state.unpopped, committed)
         return committed if committed >= 0 else None
 
+    def handed_out(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset up to which a queue was popped, -1 if it never was."""
+        state = self.table.get((group, topic, queue_id))
+        return -1 if state is None else state.unpopped
+
     def position(self, key: Key, init_mode: int, *, is_order: bool) -> int:
         """Return where a group goes on in a queue. Follow a reset, and store the place of a group that is
         new to the queue.
