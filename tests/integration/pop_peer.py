@@ -74,8 +74,8 @@ def pop_ext(topic: str = "orders", **fields: Any) -> dict[str, Any]:
     }
 
 
-def popped(answer: Answer, group: str = GROUP) -> list[Popped]:
-    """Return the messages of an answer, none if there were none."""
+def popped(answer: Answer, group: str = GROUP, broker: str = "b") -> list[Popped]:
+    """Return the messages of an answer of that broker, none if there were none."""
     if answer.code == NOTHING_FOUND:
         return []
     assert answer.code == 0, answer
@@ -95,7 +95,7 @@ def popped(answer: Answer, group: str = GROUP) -> list[Popped]:
             int(answer.ext["invisibleTime"]),
             int(answer.ext["reviveQid"]),
             place[0],
-            "b",
+            broker,
             record.queue_id,
             record.queue_offset,
         )

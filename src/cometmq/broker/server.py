@@ -402,7 +402,14 @@ class Broker:
         await self._opened(Pulls(parts, traffic))
         self.pops = await self._opened(Pops(parts, traffic, waits))
         await self._opened(
-            Operation(parts, self._given, traffic, delays.messages, self.transactions)
+            Operation(
+                parts,
+                self._given,
+                traffic,
+                delays.messages,
+                self.transactions,
+                self.pops.state.handed_out,
+            )
         )
         if self._monitoring is not None:
             from cometmq.broker.metrics.service import Metrics
@@ -416,6 +423,7 @@ class Broker:
                     traffic,
                     lambda: sends.waiting_count,
                     copies,
+                    self.pops.state,
                 )
             )
         # A slave's log gets the copies that its master makes.

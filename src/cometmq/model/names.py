@@ -6,6 +6,7 @@ Java: TopicValidator, Validators, MixAll.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from cometmq.errors import IllegalArgumentError
@@ -103,6 +104,19 @@ def dlq_topic(group: str) -> str:
 
 def is_retry_topic(topic: str) -> bool:
     return topic.startswith(RETRY_PREFIX)
+
+
+def groups_of_retry_topics(topics: Iterable[str], groups: Collection[str]) -> list[str]:
+    """Return the groups that have retry topics among `topics`, in their order. `groups` are those that brokers know:
+    the retry topic of a group that pops has the name of the group and of a topic.
+    """
+    found: dict[str, None] = {}
+    for topic in topics:
+        if topic.startswith(RETRY_PREFIX):
+            name = topic.removeprefix(RETRY_PREFIX)
+            ends = [] if name in groups else [at for at, char in enumerate(name) if char in "_+"]
+            found[next((name[:at] for at in reversed(ends) if name[:at] in groups), name)] = None
+    return list(found)
 
 
 def is_system_topic(topic: str) -> bool:

@@ -18,12 +18,12 @@ class BatchAck(Body, omit_defaults=True):
     """Acknowledges messages that one pop took of one queue: bit i of `bits` stands for the offset
     `start_offset` + i. The topic is the one that was asked for; `retry` is the mark of the real one.
 
-    Java reads the long names, too.
+    Java reads the long names, too. It fails for a text that is missing, so none is left out.
     """
 
     consumer_group: str = msgspec.field(name="c", default="")
     topic: str = msgspec.field(name="t", default="")
-    retry: str = msgspec.field(name="r", default=NORMAL)
+    retry: str = msgspec.field(name="r", default="")
     start_offset: Int64 = msgspec.field(name="so", default=0)
     queue_id: Int32 = msgspec.field(name="q", default=0)
     revive_queue_id: Int32 = msgspec.field(name="rq", default=0)
@@ -41,6 +41,7 @@ class BatchAck(Body, omit_defaults=True):
     long_bits: str = msgspec.field(name="bitSet", default="")
 
     def __post_init__(self) -> None:
+        self.retry = self.retry or NORMAL
         for name in (
             "consumer_group", "topic", "retry", "start_offset", "queue_id", "revive_queue_id", "pop_time",
             "invisible_time", "bits",

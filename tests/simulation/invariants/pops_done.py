@@ -7,7 +7,8 @@ Without it the acknowledgements of the unflushed window may be lost.
 Leniencies, and why: an acknowledgement that comes after the message's time is agreed to and does nothing,
 as in Java, so one counts if its broker agreed before the time until which the message was hidden. For what a
 broker may have lost see `may_have_lost`. A wrong clock makes the times incomparable, as does a broker that
-was paused while it agreed. An answer to a pull comes from any offset that the group has committed.
+was paused while it agreed. In order a message that was acknowledged behind one that was not comes again with it, as in
+Java: so one is seen only if its batch begins with it. An answer to a pull comes from any offset that the group has committed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
         if evidence.injected(queue.broker, WRONG_CLOCK):
             continue
         contents = evidence.contents.get(queue, {})
+        configured = evidence.groups.get((group, queue.topic))
+        in_order = configured is not None and configured.pops and configured.is_orderly
+        first_of: dict[int, int] = {}
+        for each in deliveries if in_order else ():
+            if (popped := evidence.popped.get(each.delivery)) is not None:
+                first = first_of.get(popped.popped_ms, each.offset)
+                first_of[popped.popped_ms] = min(first, each.offset)
         for index, delivery in enumerate(deliveries):
             done = _acknowledged(evidence, delivery)
             if done is None or evidence.may_have_lost(queue.broker, done.at_s, waited=True):
@@ -38,7 +46,9 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
                     for each in deliveries[index + 1 :]
                     if each.offset == delivery.offset
                     and each.delivery in evidence.popped
-                    and evidence.popped[each.delivery].popped_ms > done.at_s * 1000 + _EPOCH_MS
+                    and (popped_ms := evidence.popped[each.delivery].popped_ms)
+                    > done.at_s * 1000 + _EPOCH_MS
+                    and first_of.get(popped_ms, each.offset) == each.offset
                 ),
                 None,
             )

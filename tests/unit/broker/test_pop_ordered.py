@@ -1,4 +1,4 @@
-"""Test pops in order: the rules of Java's ConsumerOrderInfoManager, and that nothing acknowledged comes again."""
+"""Test pops in order: the rules of Java's ConsumerOrderInfoManager."""
 
 from __future__ import annotations
 
@@ -37,10 +37,19 @@ def test_a_repeated_attempt_gets_the_batch_again_and_counts_no_delivery() -> Non
     assert order.counts_of([5, 6, 7], "two") == [1, 1, 0]
 
 
-def test_an_acknowledged_message_is_skipped_when_its_batch_comes_again() -> None:
-    """Java reads the queue from the first message that is not acknowledged, and hands out those behind it
-    once more.
-    """
+def test_an_acknowledged_message_that_is_handed_out_again_is_in_flight_again() -> None:
+    """Java's clients expect it: a pop reads the queue from the first message that is not acknowledged."""
+    order = popped(5, 6, 7)
+    order.acknowledge(6)
+    order.pop([5, 6, 7], 2 * SECOND, 3 * SECOND, 8, "", [1, 1, 1])
+    assert order.pending == [5, 6, 7]
+    for offset in (5, 6, 7):
+        order.acknowledge(offset)
+        assert order.position == offset + 1
+    assert not order.pending
+
+
+def test_an_acknowledged_message_behind_a_smaller_batch_is_skipped() -> None:
     order = popped(5, 6, 7, 8)
     order.acknowledge(6)
     order.acknowledge(8)

@@ -57,6 +57,7 @@ LIVE_KEYS: Final = frozenset(
         "flushDelayOffsetInterval",
         "litePullMessageEnable",
         "logLevel",
+        "initPopOffsetByCheckMsgInMem",
         "longPollingEnable",
         "maxConsumerOffsets",
         "maxGroups",
@@ -74,6 +75,11 @@ LIVE_KEYS: Final = frozenset(
         "metricsMaxQueues",
         "metricsMaxTopics",
         "notifyConsumerIdsChangedEnable",
+        "popFromRetryProbability",
+        "popFromRetryProbabilityForPriority",
+        "popPollingSize",
+        "popResponseReturnActualRetryTopic",
+        "priorityOrderAsc",
         "recallMessageEnable",
         "registerBrokerTimeoutMills",
         "registerNameServerPeriod",
@@ -88,6 +94,7 @@ LIVE_KEYS: Final = frozenset(
         "transactionOpBatchInterval",
         "transactionOpMsgMaxSize",
         "transactionTimeOut",
+        "useSeparateRetryQueue",
         "useServerSideResetOffset",
     }
 )

@@ -80,8 +80,8 @@ class AckHandler:
         self, connection: Connection, request: Request[NoHeader]
     ) -> RemotingCommand | None:
         """Note that messages are done. Those of queues that are not there are passed over."""
-        body = requests.BATCH_ACK_MESSAGE.typed_body(request)
-        if not body.acks:
+        body = requests.BATCH_ACK_MESSAGE.typed_body(request) if request.body else None
+        if body is None or not body.acks:
             raise Refused(ResponseCode.NO_MESSAGE, "the batch of acknowledgements is empty")
         changes = [change for entry in body.acks if (change := self._of_batch(entry)) is not None]
         return self._answer(connection, request, changes)

@@ -36,16 +36,24 @@ class Found:
     """Holds the messages of one pop so far, and the changes by which they count as popped.
 
     `rest` estimates how many more there are; `absent` brings into memory what kept the pop from reading a
-    queue, and `is_cut` says that a filter had no work left.
+    queue, and `is_cut` says that a filter had no work left. With `keeps_topic` messages of retry topics stay as they
+    are: the client makes their handles.
     """
 
     def __init__(
-        self, popped_ms: int, invisible_ms: int, revive_qid: int, broker_name: str
+        self,
+        popped_ms: int,
+        invisible_ms: int,
+        revive_qid: int,
+        broker_name: str,
+        *,
+        keeps_topic: bool = False,
     ) -> None:
         self.popped_ms = popped_ms
         self.invisible_ms = invisible_ms
         self.revive_qid = revive_qid
         self._broker_name = broker_name
+        self._keeps_topic = keeps_topic
         self.slices: list[memoryview] = []
         self.byte_count = 0
         self.count = 0
@@ -71,7 +79,7 @@ class Found:
         self._starts.append(start_offset_entry(mark, key[2], offsets[0]))
         self._offsets.append(msg_offset_entry(mark, key[2], offsets))
         self.count += len(offsets)
-        if key[1] != asked_topic:
+        if key[1] != asked_topic and not self._keeps_topic:
             slices = [
                 self._renamed(record, key, asked_topic, offsets[0]) for _, record in split(slices)
             ]

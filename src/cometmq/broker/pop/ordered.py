@@ -86,7 +86,10 @@ class Ordered:
         attempt_id: str,
         counts: Sequence[int],
     ) -> None:
-        """Replace the batch. Of those handed out before, only acknowledged messages may be missing."""
+        """Replace the batch. What was acknowledged behind a message that was not is in flight again if it is in
+        the batch, as in Java.
+        """
+        self.done.difference_update(offsets)
         handed_out = {at: count + 1 for at, count in zip(self.offsets, self.counts, strict=True)}
         self.later = {
             offset: count

@@ -17,7 +17,7 @@ from cometmq.broker.filters.message_filter import EVERYTHING, MessageFilter
 from cometmq.broker.parts import Parts
 from cometmq.broker.pop import changes as c
 from cometmq.broker.pop.changes import Key, runs_of
-from cometmq.broker.pop.checks import PopChecks
+from cometmq.broker.pop.checks import MAX_POPPED, PopChecks
 from cometmq.broker.pop.found import Found, split
 from cometmq.broker.pop.ordered import Ordered
 from cometmq.broker.pop.state import PopState, wake_place
@@ -26,6 +26,8 @@ from cometmq.broker.storage.group_commit import GroupCommit
 from cometmq.broker.traffic import Traffic
 from cometmq.filtering.sql92 import compile_steps
 from cometmq.filtering.tags import TagMatcher
+from cometmq.model.attributes import MESSAGE_TYPE, PRIORITY, PRIORITY_FACTOR
+from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
@@ -47,11 +49,6 @@ from cometmq.store.get import GetResult, GetStatus
 
 PopRequest = Request[PopMessageRequestHeader]
 
-# Pops of a group that may wait for one queue, or for all (Java: popPollingSize).
-MAX_WAITING_OF_KEY: Final = 1_024
-# So many of a hundred pops read the retry topics first; the others read them last (Java:
-# popFromRetryProbability).
-_RETRIES_FIRST: Final = 20
 # A pop that comes so much later than its client gave up is not served, and one whose time is nearly over
 # does not wait (Java: PopLongPollingService).
 _LATE_MS: Final = 500
@@ -102,6 +99,7 @@ class PopHandler:
         self._config = parts.config
         self._store = parts.store
         self._topics = parts.topics
+        self._groups = parts.groups
         self._clock = parts.clock
         self._randomness = parts.randomness
         self._waiting = parts.waiting
@@ -190,6 +188,7 @@ class PopHandler:
             header.invisible_time,
             ORDER_QUEUE if is_order else 0,
             self._config.broker_name,
+            keeps_topic=self._config.pop_response_return_actual_retry_topic,
         )
         may_block = waiter is not None and waiter.reads >= _MOST_READS
         for name, queue_id in self._queues(
@@ -232,16 +231,28 @@ class PopHandler:
         self, group: str, topic: TopicConfig, queue_id: int, *, is_order: bool
     ) -> list[tuple[str, int]]:
         """Return topic and queue id of the queues that a pop reads, in their order."""
+        config = self._config
         draw = self._randomness.randrange(100)
-        queues = [(topic.topic_name, queue_id)] if queue_id >= 0 else _all_queues(topic, draw)
+        # Priorities are numbers of queues (Java: PopMessageProcessor).
+        by_priority = not is_order and _is_by_priority(topic, self._groups.get(group), draw)
+        begin, ascending = 0 if by_priority else draw, not config.priority_order_asc
+        if queue_id >= 0:
+            queues = [(topic.topic_name, queue_id)]
+        else:
+            queues = _all_queues(topic, begin, ascending)
         if is_order:
             return queues
         retries: list[tuple[str, int]] = []
         for of_retries in (pop_retry_topic, pop_retry_topic_v2):
             retry = self._topics.get(of_retries(group, topic.topic_name))
             if retry is not None:
-                retries += _all_queues(retry, draw)
-        return retries + queues if draw < _RETRIES_FIRST else queues + retries
+                retries += _all_queues(retry, begin, ascending)
+        retries_first = (
+            config.pop_from_retry_probability_for_priority
+            if by_priority
+            else config.pop_from_retry_probability
+        )
+        return retries + queues if draw < retries_first else queues + retries
 
     def _read(
         self,
@@ -319,7 +330,7 @@ class PopHandler:
         result: GetResult,
         found: Found,
     ) -> None:
-        slices: Sequence[memoryview] = result.slices
+        slices = result.slices
         offsets = [offset for offset, _ in split(slices)]
         if order is None:
             found.changes.append(
@@ -328,11 +339,6 @@ class PopHandler:
                 )
             )
         else:
-            if not order.done.isdisjoint(offsets):
-                # Acknowledged behind one that was not.
-                fresh = [(at, record) for at, record in split(slices) if at not in order.done]
-                offsets = [at for at, _ in fresh]
-                slices = [record for _, record in fresh]
             attempt_id = header.attempt_id or ""
             counts = order.counts_of(offsets, attempt_id)
             found.changes.append(
@@ -346,10 +352,8 @@ class PopHandler:
                     attempt_id,
                 )
             )
-            if offsets:
-                found.add_counts(key, offsets, counts)
-        if offsets:
-            found.add(key, header.topic, offsets, slices)
+            found.add_counts(key, offsets, counts)
+        found.add(key, header.topic, offsets, slices)
 
     # Waiting
 
@@ -392,7 +396,7 @@ class PopHandler:
         share = _share(group, topic, queue_id)
         # A message wakes a pop, and a question as well.
         waiter.share = share if request.code == requests.POP_MESSAGE.code else f"{share}?"
-        waiter.max_share = MAX_WAITING_OF_KEY
+        waiter.max_share = self._config.pop_polling_size
         return self._waiting.wait(waiter, State.MESSAGES)
 
     def _wait(
@@ -419,7 +423,7 @@ class PopHandler:
 
     def _full(self, topic: str) -> str:
         return (
-            f"too many pops of {topic} wait; the limits are MAX_WAITING_OF_KEY={MAX_WAITING_OF_KEY}, "
+            f"too many pops of {topic} wait; the limits are popPollingSize={self._config.pop_polling_size}, "
             f"maxHeldPulls={self._config.max_held_pulls} and "
             f"maxHeldPullsPerConnection={self._config.max_held_pulls_per_connection}; pop again in some seconds"
         )
@@ -489,7 +493,6 @@ class PopHandler:
     ) -> RemotingCommand | None:
         header = request.header
         self._checks.readable("peek")
-        self._checks.count(header.max_msg_nums)
         topic = self._checks.topic(header.topic, "peeking")
         self._checks.queue(header.queue_id, topic, header.consumer_group)
         self._checks.group(header.consumer_group)
@@ -504,16 +507,16 @@ class PopHandler:
             if position is None:
                 position = self._store.min_offset(name, queue_id)
             end = self._store.max_offset(name, queue_id)
-            left = header.max_msg_nums - count
+            # Those that are shown are among the rest: they are not taken.
+            rest += max(end - position, 0)
+            left = min(header.max_msg_nums, MAX_POPPED) - count
             if left <= 0 or position == end:
-                rest += max(end - position, 0)
                 continue
             result = self._store.get(name, queue_id, position, left, may_block=may_block)
             slices += result.slices
             absent += result.absent or ()
             count += result.message_count
             byte_count += result.byte_count
-            rest += max(result.max_offset - result.next_begin_offset, 0)
         if not count and absent:
             self._wait(connection, request, waiter, State.DISK, absent)
             return None
@@ -539,9 +542,18 @@ class PopHandler:
         return response(ResponseCode.SUCCESS, header=PollingInfoResponseHeader(count))
 
 
-def _all_queues(topic: TopicConfig, draw: int) -> list[tuple[str, int]]:
+def _is_by_priority(topic: TopicConfig, group: SubscriptionGroupConfig | None, draw: int) -> bool:
+    """Say whether a pop reads the queues of a topic in the order of their priorities."""
+    if topic.attributes.get(MESSAGE_TYPE) != PRIORITY:
+        return False
+    return group is None or draw < int(group.attributes.get(PRIORITY_FACTOR, "100"))
+
+
+def _all_queues(topic: TopicConfig, begin: int, ascending: bool) -> list[tuple[str, int]]:
+    """Return all queues, from the highest one down unless `ascending`."""
     count = topic.read_queue_nums
-    return [(topic.topic_name, (draw + each) % count) for each in range(count)]
+    order = range(count) if ascending else range(count - 1, -1, -1)
+    return [(topic.topic_name, (begin + each) % count) for each in order]
 
 
 def _share(group: str, topic: str, queue_id: int) -> str:
@@ -557,4 +569,6 @@ def _empty(code: ResponseCode, remark: str, found: Found | None = None) -> Remot
     if found is not None:
         header.pop_time, header.invisible_time = found.popped_ms, found.invisible_ms
         header.revive_qid, header.rest_num = found.revive_qid, found.rest
+        if found.revive_qid == ORDER_QUEUE:
+            header.order_count_info = ""
     return response(code, remark, header=header)

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
 import structlog
 
 from cometmq.broker.incoming import IncomingMessage
@@ -24,9 +25,10 @@ from cometmq.broker.pop.table import QueueState
 from cometmq.errors import CometMQError
 from cometmq.model import names
 from cometmq.model import properties as p
+from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.protocol import fitting
 from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.pop_handle import asked_topic, pop_retry_topic
+from cometmq.protocol.pop_handle import asked_topic, pop_retry_topic, pop_retry_topic_v2
 from cometmq.protocol.properties import decode_properties
 from cometmq.protocol.record import StoredRecord, body_is_intact, decode_record
 from cometmq.store.get import GetStatus
@@ -149,7 +151,7 @@ class Revival:
     async def _move(
         self, state: QueueState, records: list[tuple[int, StoredRecord | None]]
     ) -> None:
-        group_name, topic, _ = state.key
+        group_name, topic, queue_id = state.key
         group = self._groups.find(group_name)
         if group is None or self._topics.get(topic) is None:
             # Java: dropped, since nobody could get it.
@@ -158,29 +160,17 @@ class Revival:
             )
             return
         asked = asked_topic(topic, group_name)
-        retry = pop_retry_topic(group_name, asked)
-        by_topic: dict[str, list[_Copy]] = {}
-        gone: list[int] = []
-        damaged: list[int] = []
-        for offset, record in records:
-            if record is None:
-                gone.append(offset)
-                continue
-            if not body_is_intact(record):
-                damaged.append(offset)
-                continue
-            hidden = state.hidden.get(offset)
-            message = _again(record, 0 if hidden is None else hidden.popped_ms)
-            if message.reconsume_times > group.retry_max_times:
-                message.topic = names.dlq_topic(group_name)
-                message.properties[p.RETRY_TOPIC] = asked
-                fitting.cut(message.properties)
-            else:
-                message.topic = retry
-                fitting.drop_spare(message.properties)
-            by_topic.setdefault(message.topic, []).append(_Copy(offset, message))
+        config = self._parts.config
+        retry_topic = pop_retry_topic_v2 if config.enable_retry_topic_v2 else pop_retry_topic
+        retry = retry_topic(group_name, asked)
+        retry_queue = queue_id if config.use_separate_retry_queue else 0
+        of_asked = self._topics.get(asked)
+        retry_queues = 1
+        if retry_queue and of_asked is not None:
+            retry_queues = max(retry_queue + 1, of_asked.read_queue_nums)
+        by_topic, gone, damaged = self._sorted(state, records, group, retry, retry_queue)
         for name in by_topic:
-            self._topics.create_for_group(name, 1)
+            self._open(name, retry_queues if name == retry else 1)
         if not all(map(self._topics.is_written, by_topic)):
             await self._topics.written()
         if gone:
@@ -192,8 +182,46 @@ class Revival:
             )
         for name, copies in by_topic.items():
             self._put(state, name, [each for each in copies if self._is_due(state, each.offset)])
-        if retry in by_topic and self._offsets.query(group_name, retry, 0) < 0:
-            self._offsets.commit(group_name, retry, 0, 0)
+        if retry in by_topic and self._offsets.query(group_name, retry, retry_queue) < 0:
+            self._offsets.commit(group_name, retry, retry_queue, 0)
+
+    def _sorted(
+        self,
+        state: QueueState,
+        records: list[tuple[int, StoredRecord | None]],
+        group: SubscriptionGroupConfig,
+        retry: str,
+        retry_queue: int,
+    ) -> tuple[dict[str, list[_Copy]], list[int], list[int]]:
+        """Return the copies by topic, the offsets that the log has no more, and those of damaged messages."""
+        by_topic: dict[str, list[_Copy]] = {}
+        gone: list[int] = []
+        damaged: list[int] = []
+        for offset, record in records:
+            if record is None:
+                gone.append(offset)
+                continue
+            if not body_is_intact(record):
+                damaged.append(offset)
+                continue
+            hidden = state.hidden.get(offset)
+            message = _again(record, group.group_name, 0 if hidden is None else hidden.popped_ms)
+            if message.reconsume_times > group.retry_max_times:
+                message.topic = names.dlq_topic(group.group_name)
+                message.properties[p.RETRY_TOPIC] = asked_topic(state.key[1], group.group_name)
+                fitting.cut(message.properties)
+            else:
+                message.topic, message.queue_id = retry, retry_queue
+                fitting.drop_spare(message.properties)
+            by_topic.setdefault(message.topic, []).append(_Copy(offset, message))
+        return by_topic, gone, damaged
+
+    def _open(self, name: str, queues: int) -> None:
+        """Have the topic of copies, with at least so many queues."""
+        topic = self._topics.create_for_group(name, queues)
+        if topic.read_queue_nums < queues:
+            more = {"read_queue_nums": queues, "write_queue_nums": queues}
+            self._topics.put(msgspec.structs.replace(topic, **more))
 
     def _is_due(self, state: QueueState, offset: int) -> bool:
         """Say whether a message is still in flight and its time over: its acknowledgement may have come while
@@ -208,8 +236,9 @@ class Revival:
             return
         store = self._store
         offsets = [each.offset for each in copies]
-        next_offset = store.queue(topic, 0).next_offset
-        self._state.log.announce(c.Moved(state.key, offsets, topic, 0, next_offset))
+        queue_id = copies[0].message.queue_id
+        next_offset = store.queue(topic, queue_id).next_offset
+        self._state.log.announce(c.Moved(state.key, offsets, topic, queue_id, next_offset))
         moved: list[int] = []
         try:
             for copy in copies:
@@ -217,7 +246,7 @@ class Revival:
                 moved.append(copy.offset)
                 assert place[0] == next_offset + len(moved) - 1, "nobody else appends in this turn"
         finally:
-            self._state.table.apply(c.Moved(state.key, moved, topic, 0, next_offset))
+            self._state.table.apply(c.Moved(state.key, moved, topic, queue_id, next_offset))
             self._state.after_write()
             if topic.startswith(names.DLQ_PREFIX):
                 self.dead_letter_count += len(moved)
@@ -226,6 +255,7 @@ class Revival:
                 )
             else:
                 self.revived_count += len(moved)
+                state.revived_count += len(moved)
 
     def _gone(self, state: QueueState, offsets: list[int], reason: str) -> None:
         self.lost_count += len(offsets)
@@ -240,9 +270,10 @@ class Revival:
         self._state.write(c.Gone(state.key, offsets))
 
 
-def _again(record: StoredRecord, popped_ms: int) -> IncomingMessage:
+def _again(record: StoredRecord, group: str, popped_ms: int) -> IncomingMessage:
     properties = decode_properties(record.properties)
     properties.pop(p.POP_CK, None)
+    properties[p.ORIGIN_GROUP] = group
     properties.setdefault(p.FIRST_POP_TIME, str(popped_ms))
     properties.setdefault(
         p.ORIGIN_MESSAGE_ID, encode_offset_id(record.store_host, record.physical_offset)

@@ -115,6 +115,11 @@ class PopState:
             return max(state.position if is_order else state.unpopped, committed)
         return committed if committed >= 0 else None
 
+    def handed_out(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset up to which a queue was popped, -1 if it never was."""
+        state = self.table.get((group, topic, queue_id))
+        return -1 if state is None else state.unpopped
+
     def position(self, key: Key, init_mode: int, *, is_order: bool) -> int:
         """Return where a group goes on in a queue. Follow a reset, and store the place of a group that is
         new to the queue.
@@ -134,7 +139,11 @@ class PopState:
         if init_mode != INIT_MIN and not is_retry_topic(topic):
             high = self._store.max_offset(topic, queue_id)
             # Java: initPopOffsetByCheckMsgInMem. The first messages of a new topic are not passed over.
-            is_new = low <= 0 and self._store.is_in_memory(topic, queue_id, 0)
+            is_new = (
+                self._parts.config.init_pop_offset_by_check_msg_in_mem
+                and low <= 0
+                and self._store.is_in_memory(topic, queue_id, 0)
+            )
             begin = 0 if is_new else max(high - 1, low, 0)
         offsets.commit(group, topic, queue_id, begin)
         return begin

@@ -25,7 +25,7 @@ _COST_OF_QUEUE: Final = 16
 class QueueState:
     """What a group has in flight of one queue, and where it goes on."""
 
-    __slots__ = ("armed_for_ms", "hidden", "key", "next_offset", "order")
+    __slots__ = ("armed_for_ms", "hidden", "key", "next_offset", "order", "revived_count")
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -34,6 +34,8 @@ class QueueState:
         self.order: Ordered | None = None
         # The time for which the table has it in the list of what becomes visible.
         self.armed_for_ms = NEVER_MS
+        # How many were delivered again since the start, for metrics.
+        self.revived_count = 0
 
     @property
     def position(self) -> int:
@@ -56,6 +58,16 @@ class QueueState:
     def count(self) -> int:
         """How many messages are in flight."""
         return len(self.hidden) + (0 if self.order is None else len(self.order.pending))
+
+    @property
+    def first_popped_ms(self) -> int:
+        """When the message in flight with the lowest offset was popped, 0 if none is in flight."""
+        lowest = self.hidden.lowest
+        known = None if lowest is None else self.hidden.get(lowest)
+        times = [] if known is None else [known.popped_ms]
+        if self.order is not None and self.order.pending:
+            times.append(self.order.popped_ms)
+        return min(times, default=0)
 
     def batch(self) -> Ordered:
         """Return what is in flight in order; nothing if the group has not popped in order."""
