@@ -31,7 +31,7 @@ from cometmq.model.sysflag import PERM_READ, TRANSACTION_ROLLBACK
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.headers import EndTransactionRequestHeader
-from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster

@@ -13,7 +13,7 @@ from cometmq.broker.groups.assignments import Assignments
 from cometmq.broker.groups.clients import ClientManager
 from cometmq.model.route import BrokerData, QueueData, TopicRouteData
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import QueryAssignmentRequestBody
+from cometmq.protocol.bodies.cluster import QueryAssignmentRequestBody
 from cometmq.protocol.envelope import Request
 from cometmq.protocol.header import NoHeader
 

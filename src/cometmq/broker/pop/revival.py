@@ -24,11 +24,11 @@ from cometmq.broker.pop.table import QueueState
 from cometmq.errors import StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
-from cometmq.protocol import fitting
-from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.pop_handle import asked_topic, pop_retry_topic
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord, body_is_intact, decode_record
+from cometmq.protocol.messages import fitting
+from cometmq.protocol.messages.ids import encode_offset_id
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import StoredRecord, body_is_intact, decode_record
+from cometmq.protocol.pop.handle import asked_topic, pop_retry_topic
 from cometmq.store.get import GetStatus
 
 log = structlog.get_logger(__name__)

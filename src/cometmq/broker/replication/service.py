@@ -25,13 +25,13 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials
-from cometmq.remoting.server_tls import ServerTls
 from cometmq.replication.admission import SlaveAdmission
 from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
 from cometmq.replication.master import ReplicationMaster
 from cometmq.replication.slave import ReplicationSlave
-from cometmq.runtime.addresses import is_loopback, join_address
-from cometmq.runtime.network import Network
+from cometmq.runtime.sockets.addresses import is_loopback, join_address
+from cometmq.runtime.sockets.network import Network
+from cometmq.tls.server import ServerTls
 
 log = structlog.get_logger(__name__)
 
