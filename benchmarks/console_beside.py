@@ -32,7 +32,7 @@ from tests.console.running import Served, Visitor
 
 from cometmq import Message
 from cometmq.aio import AdminClient, Producer
-from cometmq.cli import serving
+from cometmq.cli.servers import serving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,8 +33,8 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.delays.put import MessagePut
 from cometmq.broker.incoming import IncomingMessage
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.record import decode_record
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.record import decode_record
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.config import StoreConfig
 from cometmq.store.store import MessageStore

@@ -26,7 +26,7 @@ from typing import Any, Final
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.namesrv.route_table import Registration
 from cometmq.protocol import headers as h
-from cometmq.protocol.access_bodies import (
+from cometmq.protocol.bodies.access import (
     AclInfo,
     AclRequestHeader,
     DeleteAclRequestHeader,
@@ -35,11 +35,11 @@ from cometmq.protocol.access_bodies import (
     UserInfo,
     UserRequestHeader,
 )
-from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.cluster import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.registration import TopicQueues, encode_register_body
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.header import Header
-from cometmq.protocol.register_body import TopicQueues, encode_register_body
 from cometmq.protocol.requests import AUTH_CREATE_ACL, AUTH_CREATE_USER
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials

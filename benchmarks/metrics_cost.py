@@ -36,11 +36,11 @@ from benchmarks.send_path import OUTPUT_COLUMNS, ROWS
 from cometmq.broker.config import broker_configs
 from cometmq.broker.server import Broker
 from cometmq.runtime.loop import run
-from cometmq.runtime.network import TcpNetwork
+from cometmq.runtime.sockets.network import TcpNetwork
 
 if TYPE_CHECKING:
     from benchmarks.measure import Row
-    from cometmq.runtime.network import Listener
+    from cometmq.runtime.sockets.network import Listener
 
 SCRAPED_EVERY_S: Final = 15.0
 SENDS_OF_A_SLICE: Final = 1024

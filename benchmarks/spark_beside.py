@@ -65,7 +65,7 @@ def work(cores: int) -> None:
     spark = spark_session(f"local[{cores}]", config=config)
     spark.sparkContext.setLogLevel("ERROR")
     jvm = spark.sparkContext._gateway.proc.pid  # noqa: SLF001 - there is no other way to it
-    names_columns = find_spec("cometmq.spark.columns") is not None
+    names_columns = find_spec("cometmq.spark.rows.columns") is not None
     about = {"cometmq": str(Path(cometmq.__file__).parent), "spark": spark.version}
     answer({**about, "names_columns": names_columns})
     for line in sys.stdin:

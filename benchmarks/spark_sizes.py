@@ -47,9 +47,9 @@ from cometmq.pipelines import archive, audit, replay
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.progress import Progress
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.record import MAGIC_BLANK, encode_record
-from cometmq.protocol.record_layout import HEAD
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.record import MAGIC_BLANK, encode_record
+from cometmq.protocol.messages.record_layout import HEAD
 from cometmq.spark.jvm import jar_path
 from cometmq.spark.session import spark_session
 from cometmq.store.reading.units import UNIT_DTYPE

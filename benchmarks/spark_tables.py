@@ -31,9 +31,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from benchmarks.counted_python import counted_python, processor_seconds
 from cometmq import Message, Producer
-from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, decode_record
-from cometmq.spark.columns import COLUMNS
+from cometmq.protocol.messages.record import MAGIC_V1, MAGIC_V2, decode_record
 from cometmq.spark.jvm import jar_path
+from cometmq.spark.rows.columns import COLUMNS
 from cometmq.spark.session import spark_session
 from cometmq.store.reading.files import StoreFiles, map_file
 from cometmq.testing.cluster import Cluster

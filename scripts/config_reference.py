@@ -28,8 +28,8 @@ from cometmq.pipelines.configuration import ClusterConfig, SparkConfig
 from cometmq.pipelines.key_help import keys_of_table
 from cometmq.replication.config import LIVE_KEYS as REPLICATION_LIVE_KEYS
 from cometmq.replication.config import ReplicationConfig
-from cometmq.runtime.config import keys_of
-from cometmq.runtime.java_keys import JAVA_KEYS
+from cometmq.runtime.configuration.config import keys_of
+from cometmq.runtime.configuration.java_keys import JAVA_KEYS
 from cometmq.store.config import LIVE_KEYS as STORE_LIVE_KEYS
 from cometmq.store.config import StoreConfig
 

@@ -16,15 +16,15 @@ from typing import Final
 from cometmq.broker.config import CONFIG_CLASSES
 from cometmq.broker.operation.config_handlers import LIVE_KEYS
 from cometmq.console.limit_catalogue import CONSOLE_LIMITS
+from cometmq.metrics.catalogue import Server
+from cometmq.metrics.limits import LIMITS, Limit
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.protocol.requests import REQUESTS
-from cometmq.runtime.config import keys_of
-from cometmq.runtime.limit_catalogue import LIMITS, Limit
-from cometmq.runtime.metric_catalogue import Server
+from cometmq.runtime.configuration.config import keys_of
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
 HEAD: Final = """\
-<!-- Written by scripts/limits_reference.py: change cometmq/runtime/limit_catalogue.py or cometmq/console/limit_catalogue.py, then run it. -->
+<!-- Written by scripts/limits_reference.py: change cometmq/metrics/limits.py or cometmq/console/limit_catalogue.py, then run it. -->
 # Limits
 
 Everything that others send to a broker or a name server is bounded. A refusal says what there was, the name of the

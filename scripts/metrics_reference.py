@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from cometmq.runtime.metric_catalogue import (
+from cometmq.metrics.catalogue import (
     BASE_LABELS,
     METRICS,
     PROCESS_METRICS,
@@ -20,7 +20,7 @@ from cometmq.runtime.metric_catalogue import (
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "metrics.md"
 HEAD: Final = f"""\
-<!-- Written by scripts/metrics_reference.py: change cometmq/runtime/metric_catalogue.py, then run it. -->
+<!-- Written by scripts/metrics_reference.py: change cometmq/metrics/catalogue.py, then run it. -->
 # Metrics
 
 With `metricsExporterType=PROM` a broker or a name server serves these at `/metrics`, in Prometheus' text format;

@@ -3,7 +3,7 @@
     .venv/bin/python scripts/monitoring.py
 
 Change the tables below, not the files. The unit of a panel comes from the metric's own unit in
-`cometmq.runtime.metric_catalogue`; `tests/unit/test_monitoring.py` checks that each query names
+`cometmq.metrics.catalogue`; `tests/unit/test_monitoring.py` checks that each query names
 metrics and labels that exist, `tests/interop/test_prometheus.py` that Prometheus answers it.
 """
 
@@ -20,8 +20,8 @@ from prometheus_client import CollectorRegistry
 
 from cometmq import ClientMetrics
 from cometmq.console.limit_catalogue import CONSOLE_LIMITS
-from cometmq.runtime.limit_catalogue import LIMITS
-from cometmq.runtime.metric_catalogue import BASE_LABELS, METRICS, PROCESS_METRICS, Kind
+from cometmq.metrics.catalogue import BASE_LABELS, METRICS, PROCESS_METRICS, Kind
+from cometmq.metrics.limits import LIMITS
 
 DIRECTORY: Final = Path(__file__).parents[1] / "deploy" / "monitoring"
 PAGE: Final = "https://github.com/cometmq/cometmq/blob/main/docs/operations.md"

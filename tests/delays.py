@@ -127,7 +127,7 @@ def _rebalances() -> None:
 
 
 def _files() -> None:
-    from cometmq.runtime.json_file import JsonFile
+    from cometmq.runtime.state_files.json_file import JsonFile
 
     _blocking(JsonFile, "write", 0, 0.05, 0.2)
 

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, ParamSpec, TypeVar
 
-from cometmq.runtime.arrivals import Arrival
+from cometmq.runtime.sockets.arrivals import Arrival
 from cometmq.testing import virtual
 from cometmq.testing.virtual.clock import EPOCH_MS
 from cometmq.testing.virtual.workers import VirtualWorker

@@ -14,19 +14,19 @@ from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
 from cometmq.protocol import headers, requests
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.cluster import (
     GetConsumerListByGroupResponseBody,
     HeartbeatData,
     RegisterBrokerBody,
     TopicConfigSerializeWrapper,
 )
+from cometmq.protocol.bodies.registration import body_crc, encode_register_body
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, request, response
+from cometmq.protocol.fastjson.dialect import decode_body, encode_body
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.json_dialect import decode_body, encode_body
-from cometmq.protocol.record import encode_record
-from cometmq.protocol.register_body import body_crc, encode_register_body
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.record import encode_record
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.dispatch import Handlers

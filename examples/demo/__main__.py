@@ -18,10 +18,10 @@ from examples.order_events import load_events
 from rich.console import Console
 from rich.markup import escape
 
-from cometmq.admin.offsets import QueueOffsets, stored
+from cometmq.admin.groups.offsets import QueueOffsets, stored
 from cometmq.errors import CometMQError
+from cometmq.logs.setup import configure_logging
 from cometmq.model.topic import TopicConfig
-from cometmq.runtime.logging import configure_logging
 from cometmq.runtime.loop import run
 from cometmq.testing import Cluster
 

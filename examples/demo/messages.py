@@ -13,7 +13,7 @@ from examples.order_events.events import decode_event
 
 from cometmq import ConsumeFromWhere, ConsumeResult, MessageExt, MessageQueue
 from cometmq.admin import AdminClient
-from cometmq.admin.offsets import QueueOffsets
+from cometmq.admin.groups.offsets import QueueOffsets
 from cometmq.aio import Producer, PushConsumer
 
 TOPIC: Final = "OrderEvents"

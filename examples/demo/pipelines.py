@@ -70,7 +70,7 @@ async def pipelines_part(cluster: Cluster, console: Console, directory: Path) ->
 
 
 def _run(namesrv: str, directory: Path) -> bool:
-    from cometmq.cli import pipeline_screen as screen
+    from cometmq.cli.pipeline import screen
     from cometmq.pipelines import archive, audit
     from cometmq.pipelines.configuration import ClusterConfig, SparkConfig
     from cometmq.pipelines.context import open_context

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
-from cometmq.admin.offsets import QueueOffsets, stored
+from cometmq.admin.groups.offsets import QueueOffsets, stored
 
 
 class _TallyProgress(Progress):

@@ -12,12 +12,12 @@ from typing import Final
 from examples.order_events import OrderEvent, load_events, to_message
 
 from cometmq.aio import Producer
-from cometmq.cli import pipeline_screen as screen
+from cometmq.cli.pipeline import screen
+from cometmq.logs.setup import configure_logging
 from cometmq.pipelines.configuration import ClusterConfig, SparkConfig
 from cometmq.pipelines.context import Context, open_context
 from cometmq.pipelines.page import write_page
 from cometmq.pipelines.report import Report
-from cometmq.runtime.logging import configure_logging
 from cometmq.testing import Cluster
 
 TOPIC: Final = "OrderEvents"

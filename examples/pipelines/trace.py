@@ -19,8 +19,8 @@ from examples.order_events import load_events, to_message
 from examples.pipelines.orders import QUEUE_COUNT, TOPIC, show, spark_for
 
 from cometmq import ConsumeFromWhere, ConsumeResult, MessageExt, Producer, PushConsumer
+from cometmq.logs.setup import configure_logging
 from cometmq.pipelines import trace
-from cometmq.runtime.logging import configure_logging
 from cometmq.testing import Cluster
 
 _EVENTS: Final = 1500

@@ -40,10 +40,10 @@ from .model.results import (
     SendStatus,
     TransactionSendResult,
 )
-from .protocol.compression import CompressionType
+from .protocol.messages.compression import CompressionType
 from .remoting.credentials import Credentials
 from .remoting.hooks import RpcHook
-from .remoting.tls import Tls
+from .tls.contexts import Tls
 
 __all__ = [
     "AdminClient",

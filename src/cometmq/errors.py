@@ -102,7 +102,7 @@ class CometMQError(Exception):
 
     `code` is a RocketMQ response code (`cometmq.protocol.codes.ResponseCode`) where one exists,
     `remark` the peer's text, `address` the peer as `host:port`. `limit` is the name of the limit
-    that was exceeded, as `cometmq.runtime.limit_catalogue` has it, "" if it was none: a server counts
+    that was exceeded, as `cometmq.metrics.limits` has it, "" if it was none: a server counts
     its refusals by that name.
     """
 

@@ -15,7 +15,7 @@ def __getattr__(name: str) -> Any:
     from cometmq.spark.lookup import default_source
 
     def load() -> Any:
-        from cometmq.spark.live_source import RocketMQSource
+        from cometmq.spark.live.source import RocketMQSource
 
         return RocketMQSource
 

@@ -11,7 +11,7 @@ def __getattr__(name: str) -> Any:
     from cometmq.spark.lookup import default_source
 
     def load() -> Any:
-        from cometmq.spark.store_source import RocketMQStoreSource
+        from cometmq.spark.stores.source import RocketMQStoreSource
 
         return RocketMQStoreSource
 

@@ -18,8 +18,8 @@ from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.route import TopicRouteData
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from cometmq.protocol.bodies.cluster import (
     CheckClientRequestBody,
     HeartbeatData,
     LockBatchRequestBody,
@@ -31,13 +31,13 @@ from cometmq.protocol.bodies import (
     TopicConfigSerializeWrapper,
     UnlockBatchRequestBody,
 )
+from cometmq.protocol.bodies.overview import SetMessageRequestModeRequestBody
+from cometmq.protocol.bodies.registration import encode_register_body
 from cometmq.protocol.codes import RequestCode
-from cometmq.protocol.overview_bodies import SetMessageRequestModeRequestBody
-from cometmq.protocol.pop_bodies import BatchAck, BatchAckMessageRequestBody
-from cometmq.protocol.pop_handle import PopHandle
-from cometmq.protocol.recall_handle import RecallHandle
+from cometmq.protocol.messages.recall_handle import RecallHandle
+from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody
+from cometmq.protocol.pop.handle import PopHandle
 from cometmq.protocol.redrive import LetterSelection
-from cometmq.protocol.register_body import encode_register_body
 from cometmq.protocol.request_type import (
     AnyRequestType,
     JsonBody,

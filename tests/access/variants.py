@@ -14,7 +14,7 @@ from tests.access.samples import CLIENT, GROUP, TOPIC, Sample, sample
 
 from cometmq.model.subscription import ConsumerData, ProducerData, SubscriptionData
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.bodies.cluster import HeartbeatData
 from cometmq.protocol.request_type import AnyRequestType
 
 RETRY: Final = f"%RETRY%{GROUP}"

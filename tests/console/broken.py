@@ -13,8 +13,8 @@ from typing import Any, Final
 from tests.integration.raw_client import RawClient
 
 from cometmq.model.topic import TopicConfig
-from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
-from cometmq.protocol.register_body import body_crc, encode_register_body
+from cometmq.protocol.bodies.cluster import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.registration import body_crc, encode_register_body
 
 _REGISTER_BROKER: Final = 103
 _NOT_SUPPORTED: Final = 3

@@ -15,10 +15,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.waits import WAIT_S
 
 from cometmq.admin.client import AdminClient
-from cometmq.console.accounts import made_accounts
 from cometmq.console.config import ConsoleConfig
-from cometmq.console.serving import ConsoleServer
 from cometmq.console.state import COOKIE
+from cometmq.console.users.accounts import made_accounts
+from cometmq.console.web.serving import ConsoleServer
 from cometmq.runtime.portal import LoopThread
 
 CHROMIUM: Final = "/usr/bin/chromium"

@@ -19,7 +19,7 @@ ROOMS: Final = (
     "admin/**/*.py",
     "namesrv/kv_config.py",
     "remoting/credentials.py",
-    "runtime/addresses.py",
+    "runtime/sockets/addresses.py",
     "runtime/spelling.py",
     "store/retention.py",
 )
@@ -35,15 +35,15 @@ RAISING: Final = (
 # The console does not ask for what these say: access control, Java's own stores, progress, the
 # account file and start of the console, which the shell shows.
 _APART: Final = (
-    "admin/access.py",
-    "admin/access_records.py",
-    "admin/accounts.py",
-    "admin/java_brokers.py",
+    "admin/access/room.py",
+    "admin/access/records.py",
+    "admin/access/accounts.py",
+    "admin/brokers/java.py",
     "admin/sync.py",
-    "console/accounts.py",
+    "console/users/accounts.py",
     "console/config.py",
-    "console/listening.py",
-    "console/schema_decoding.py",
+    "console/web/listening.py",
+    "console/schemas/decoding.py",
 )
 _UNSEEN: Final = (
     "step",

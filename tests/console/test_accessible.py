@@ -13,8 +13,8 @@ from tests.console.crawl import crawl
 from tests.console.demo_cluster import Demo, demo
 from tests.console.running import Visitor, logged_in
 
-from cometmq.console import rendering
-from cometmq.console.sayings import told_in
+from cometmq.console.views import rendering
+from cometmq.console.views.sayings import told_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 _SETTING: Final = re.compile("[a-z]+[A-Z][A-Za-z]*")

@@ -111,7 +111,7 @@ def test_so_many_exports_run_at_once(visitor: Visitor, monkeypatch: pytest.Monke
 
 def test_an_export_ends_with_its_session(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose account was gone went on to get the log for up to half an hour."""
-    monkeypatch.setattr("cometmq.console.audit._LINES_AT_ONCE", 1)
+    monkeypatch.setattr("cometmq.console.users.audit._LINES_AT_ONCE", 1)
     monkeypatch.setattr(exports, "check_session", gone)
     lines = visitor.get("/audit/export").body.splitlines()
     assert len(lines) == 2
@@ -125,7 +125,7 @@ def gone(_: Request) -> None:
 def test_an_export_ends_with_its_time(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     """A browser that took a little now and then kept its place among the few exports for ever."""
     monkeypatch.setattr(audit, "MAX_AUDIT_EXPORT_S", 0.0)
-    monkeypatch.setattr("cometmq.console.audit._LINES_AT_ONCE", 1)
+    monkeypatch.setattr("cometmq.console.users.audit._LINES_AT_ONCE", 1)
     last = visitor.get("/audit/export").body.splitlines()[-1]
     assert "the limit MAX_AUDIT_EXPORT_S is 0;" in json.loads(last)["incomplete"]
     told = visitor.send("GET", "/audit/export", headers={"Accept-Language": "zh"}).body.splitlines()

@@ -12,11 +12,11 @@ from tests.console.running import Served, Visitor
 from tests.console.sayings import of_source
 
 from cometmq import AdminClient
-from cometmq.console import guard
-from cometmq.console import sayings as sayings_module
-from cometmq.console.rendering import HERE, Span, duration, translated
-from cometmq.console.sayings import PLACE, told_in
-from cometmq.runtime.addresses import Reach
+from cometmq.console.views import sayings as sayings_module
+from cometmq.console.views.rendering import HERE, Span, duration, translated
+from cometmq.console.views.sayings import PLACE, told_in
+from cometmq.console.web import guard
+from cometmq.runtime.sockets.addresses import Reach
 
 CATALOGUE = HERE / "locales" / "zh.json"
 SAYINGS = HERE / "locales" / "zh-sayings.json"

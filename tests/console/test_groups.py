@@ -27,7 +27,7 @@ from cometmq import (
     Producer,
     PushConsumer,
 )
-from cometmq.admin.groups import Groups
+from cometmq.admin.groups.room import Groups
 from cometmq.errors import RemoteError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.testing import Cluster

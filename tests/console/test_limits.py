@@ -22,12 +22,14 @@ from tests.waits import WAIT_S, eventually, until
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cometmq import AdminClient, Message, Producer
-from cometmq.admin.message_pages import PagedMessages
-from cometmq.console import bodies, connections, guard, state
-from cometmq.console.audit import AuditLog
-from cometmq.console.connections import Connection
-from cometmq.console.cookies import cookies_of
+from cometmq.admin.messages.pages import PagedMessages
+from cometmq.console import state
 from cometmq.console.pages import messages
+from cometmq.console.schemas import bodies
+from cometmq.console.users.audit import AuditLog
+from cometmq.console.web import connections, guard
+from cometmq.console.web.connections import Connection
+from cometmq.console.web.cookies import cookies_of
 from cometmq.errors import CometMQError
 from cometmq.testing import Cluster
 

@@ -21,8 +21,6 @@ from tests.console.running import Served, Visitor, running_console
 from tests.console.test_limits import FORM, connected, rest_of
 from tests.waits import eventually
 
-from cometmq.console import connections, guard, logins, schemas, sessions
-from cometmq.console.connections import Connection
 from cometmq.console.limit_catalogue import CONSOLE_LIMITS
 from cometmq.console.pages import (
     audit,
@@ -31,6 +29,10 @@ from cometmq.console.pages import (
     messages,
     reports,
 )
+from cometmq.console.schemas import store as schemas
+from cometmq.console.users import logins, sessions
+from cometmq.console.web import connections, guard
+from cometmq.console.web.connections import Connection
 from cometmq.testing import Cluster
 
 AVRO: Final = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
@@ -149,7 +151,7 @@ def long_audit(served: Served, visitor: Visitor) -> str:
     for _ in range(3):  # each login is an entry
         Visitor(served)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cometmq.console.audit._LINES_AT_ONCE", 1)
+        patch.setattr("cometmq.console.users.audit._LINES_AT_ONCE", 1)
         return visitor.get("/audit/export").html
 
 

@@ -20,10 +20,11 @@ from tests.certificates import Authority, Pair, client_hello
 from tests.console.running import Served, Visitor, running_console
 from tests.waits import CLOCK, WAIT_S, eventually
 
-from cometmq.console import certificate, connections, encrypted, guard, state
-from cometmq.console.accounts import hashed, load_accounts
+from cometmq.console import state
+from cometmq.console.users.accounts import hashed, load_accounts
+from cometmq.console.web import certificate, connections, encrypted, guard
 from cometmq.errors import ConfigError
-from cometmq.runtime.address_list import AddressList
+from cometmq.runtime.sockets.address_list import AddressList
 from cometmq.testing import Cluster
 
 TRUSTED = AddressList("trusted_proxies", "127.0.0.1,10.0.0.0/8")

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from tests.console.running import Served, Visitor, running_console
 
-from cometmq.console import report_files
 from cometmq.console.pages import reports as reports_page
-from cometmq.console.report_files import (
+from cometmq.console.views import report_files
+from cometmq.console.views.report_files import (
     MAX_REPORT_BYTES,
     ReportFile,
     ReportList,

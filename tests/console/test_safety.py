@@ -21,11 +21,11 @@ from starlette.routing import Route
 from tests.certificates import Authority
 from tests.console.running import Served, Visitor, running_console
 
-from cometmq.console.accounts import Account, Accounts, made_accounts
 from cometmq.console.app import PAGES
 from cometmq.console.config import ConsoleConfig
-from cometmq.console.guard import POLICY
-from cometmq.console.logins import NAME_FAULTS, Logins, TooManyLoginsError
+from cometmq.console.users.accounts import Account, Accounts, made_accounts
+from cometmq.console.users.logins import NAME_FAULTS, Logins, TooManyLoginsError
+from cometmq.console.web.guard import POLICY
 from cometmq.errors import ConfigError
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.testing import Cluster

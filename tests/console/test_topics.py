@@ -17,9 +17,9 @@ from tests.waits import SEND_WAIT_MS, eventually
 
 from cometmq import AdminClient, Message, MessageQueue, Producer
 from cometmq.model.topic import TopicConfig
-from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.cluster import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.registration import body_crc, encode_register_body
 from cometmq.protocol.codes import RequestCode
-from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.testing import Cluster
 
 CLUSTER = "DefaultCluster"

@@ -11,9 +11,9 @@ from tests.console.running import Visitor
 from tests.waits import eventually
 
 from cometmq import AdminClient
-from cometmq.admin.messages import TraceEvent
+from cometmq.admin.messages.room import TraceEvent
 from cometmq.client.tracing.codec import ContextCode, TraceType
-from cometmq.console.timeline import WIDTH, timelines
+from cometmq.console.views.timeline import WIDTH, timelines
 from cometmq.model.message import MessageExt
 from cometmq.testing import Cluster
 

@@ -24,8 +24,8 @@ from tests.console.stopped import (
 from tests.waits import eventually
 
 from cometmq import AdminClient, ConsumeFromWhere, ConsumeResult, Message, Producer, PushConsumer
-from cometmq.console import rendering
 from cometmq.console.app import PAGES
+from cometmq.console.views import rendering
 from cometmq.testing import Cluster
 
 pytestmark = pytest.mark.timeout(300)

@@ -9,9 +9,9 @@ from typing import Final
 
 from jinja2 import nodes
 
-from cometmq.console.accounts import Role
 from cometmq.console.pages import name_servers
-from cometmq.console.rendering import HERE, MENU, environment
+from cometmq.console.users.accounts import Role
+from cometmq.console.views.rendering import HERE, MENU, environment
 
 # The functions of the console whose arguments are texts in English.
 TRANSLATES: Final = ("translated", "_", "text_of")

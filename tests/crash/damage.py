@@ -15,7 +15,7 @@ from tests.crash.lives import ALWAYS, QUEUES, Campaign, Message, served
 from cometmq.errors import StoreFullError
 from cometmq.store.offline.check import Area, Report
 from cometmq.store.offline.repair import check, plan_repair, repair
-from cometmq.testing.virtual.file_system import SECTOR
+from cometmq.testing.virtual.storage.file_system import SECTOR
 
 # Parts of a record (with two IPv4 hosts) whose damage shows: size, magic, CRC, its own offset,
 # length of the body.

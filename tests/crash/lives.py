@@ -20,13 +20,13 @@ from tests.waits import WAIT_S
 
 from cometmq.errors import StoreBusyError, StoreError, StoreFullError
 from cometmq.model.hashing import java_hash
-from cometmq.protocol.batch import BatchEntry
-from cometmq.protocol.record import StoredRecord, decode_record, decode_records
+from cometmq.protocol.messages.batch import BatchEntry
+from cometmq.protocol.messages.record import StoredRecord, decode_record, decode_records
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.config import StoreConfig
 from cometmq.store.offline.repair import check
 from cometmq.store.store import MessageStore
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
 ALWAYS = 1e9

@@ -23,7 +23,7 @@ from tests.crash.hosts import Hosts
 from tests.crash.lost_nodes_judge import raw_log, stored_in
 from tests.waits import CLOCK, WAIT_S, eventually
 
-from cometmq.runtime.ports import HeldPort
+from cometmq.runtime.sockets.ports import HeldPort
 
 CLUSTER = "lost-cluster"
 GROUPS = ("a", "b")

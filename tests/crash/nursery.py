@@ -85,7 +85,7 @@ class ForkedBroker:
 
 
 def main() -> None:
-    import cometmq.cli.broker
+    import cometmq.cli.servers.broker
     import cometmq.testing.cluster  # noqa: F401 - with what a broker imports when it starts
     from cometmq.cli.main import main as cometmq_main
 

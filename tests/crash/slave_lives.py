@@ -17,7 +17,7 @@ from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, ManualClock
 from cometmq.errors import StoreError, StoreFullError
 from cometmq.model.hashing import java_hash
 from cometmq.model.sysflag import TRANSACTION_PREPARED
-from cometmq.protocol.batch import BatchEntry
+from cometmq.protocol.messages.batch import BatchEntry
 from cometmq.replication.divergence import find_common, find_divergence
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.config import StoreConfig
@@ -27,7 +27,7 @@ from cometmq.store.offline.repair import check
 from cometmq.store.offline.store import open_offline
 from cometmq.store.queues.dispatch import tags_code_of
 from cometmq.store.store import MessageStore
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 TOPICS = ("a", "b", "c")
 QUEUES = 2

@@ -37,7 +37,7 @@ from tests.integration.raw_client import (
 from tests.seeds import seed_of
 from tests.waits import WAIT_S, eventually
 
-from cometmq.protocol.record import decode_record, decode_records
+from cometmq.protocol.messages.record import decode_record, decode_records
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.config import StoreConfig
 from cometmq.store.offline.repair import check

@@ -30,7 +30,7 @@ from tests.integration.raw_client import Command, RawClient, binary_request, pro
 from tests.seeds import seed_of
 from tests.waits import CLOCKS_APART_MS, WAIT_S
 
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.config import StoreConfig
 from cometmq.store.offline.repair import check

@@ -31,7 +31,7 @@ from pathlib import Path
 from types import FrameType
 from typing import ClassVar, Final
 
-import cometmq.runtime.limit_hits as limit_hits_module
+import cometmq.metrics.limit_hits as limit_hits_module
 import cometmq.runtime.loop as loop_module
 from cometmq.runtime.slices import SLICE_S
 

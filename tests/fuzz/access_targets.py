@@ -12,8 +12,8 @@ from cometmq.access.plain.account_file import load_yaml, read_accounts
 from cometmq.access.plain.addresses import WhiteList
 from cometmq.access.users.book import State, book_of
 from cometmq.errors import ConfigError
-from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from cometmq.protocol.fastjson.dialect import decode_body, encode_body
 
 _PLAIN: Final = b"""globalWhiteRemoteAddresses: [10.10.103.*, 192.168.0.*]
 accounts:

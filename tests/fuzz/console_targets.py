@@ -21,12 +21,12 @@ from tests.fuzz import log_watch
 from tests.fuzz.mutation import mutate
 from tests.fuzz.target import Target
 
-from cometmq.console.accounts import Account, Role
 from cometmq.console.app import PAGES, create_app
-from cometmq.console.audit import AuditLog, Entry
 from cometmq.console.config import ConsoleConfig
-from cometmq.console.guard import POLICY
 from cometmq.console.state import Console
+from cometmq.console.users.accounts import Account, Role
+from cometmq.console.users.audit import AuditLog, Entry
+from cometmq.console.web.guard import POLICY
 from cometmq.errors import RouteNotFoundError
 from cometmq.runtime.clock import SYSTEM_CLOCK
 

@@ -16,23 +16,23 @@ from tests.fuzz.wire_targets import PROPERTIES
 from cometmq.errors import ProtocolError
 from cometmq.model.properties import KEYS, UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.properties import decode_properties, encode_properties
-from cometmq.protocol.record import (
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.properties import decode_properties, encode_properties
+from cometmq.protocol.messages.record import (
     MAGIC_BLANK,
     decode_record,
     decode_records,
     encode_record,
 )
-from cometmq.protocol.record_columns import read_columns
-from cometmq.protocol.record_layout import HEAD
+from cometmq.protocol.messages.record_columns import read_columns
+from cometmq.protocol.messages.record_layout import HEAD
 from cometmq.store.delivery_note import named_origins
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.index.index_file import hash_of
 from cometmq.store.index.index_keys import find_keys
 from cometmq.store.log.batch_scan import BatchScan
 from cometmq.store.log.scan import BadRecord, LogScan, ScannedRecord, check_record
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 _LOG: Final = Path("/store/commitlog")
 _LOG_FILE_BYTES: Final = 8192

@@ -27,11 +27,11 @@ from cometmq.broker.server import Broker
 from cometmq.errors import CometMQError
 from cometmq.namesrv.server import NameServer
 from cometmq.protocol import requests as r
-from cometmq.protocol.batch import BatchEntry, encode_batch
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, decode_command, encode_command, request
 from cometmq.protocol.frame import FrameDecoder, SerializeType
 from cometmq.protocol.header import Header
+from cometmq.protocol.messages.batch import BatchEntry, encode_batch
 from cometmq.protocol.replication import encode_report
 from cometmq.protocol.request_type import AnyRequestType, RawBody
 from cometmq.testing.servers import ClusterPlan

@@ -17,7 +17,7 @@ from tests.fuzz.target import REFUSALS, Target
 from tests.unit.store.store_box import Box, ManualClock, put, records
 
 from cometmq.model.sysflag import TRANSACTION_PREPARED
-from cometmq.protocol.record import decode_record
+from cometmq.protocol.messages.record import decode_record
 from cometmq.store.offline.check import Area, Report
 from cometmq.store.offline.dump import Filter, dump
 from cometmq.store.offline.rejoin import OwnLog, plan_rejoin, rejoin
@@ -26,7 +26,7 @@ from cometmq.store.offline.slice import Selection, make_slice
 from cometmq.store.offline.stats import collect
 from cometmq.store.offline.store import OfflineStore, open_offline
 from cometmq.store.store import MessageStore
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 _ROOT: Final = Path("/store")
 _SETTINGS: Final = {"max_hash_slot_num": 16, "max_index_num": 64}

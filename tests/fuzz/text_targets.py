@@ -22,12 +22,12 @@ from cometmq.errors import CometMQError, FilterExpressionError
 from cometmq.filtering.sql92 import compile_sql
 from cometmq.filtering.tags import accepts, build_subscription, tag_matcher
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.protocol.bodies import TopicConfigSerializeWrapper
-from cometmq.protocol.json_dialect import decode_body
-from cometmq.runtime.config import format_properties, parse_properties
+from cometmq.protocol.bodies.cluster import TopicConfigSerializeWrapper
+from cometmq.protocol.fastjson.dialect import decode_body
+from cometmq.runtime.configuration.config import format_properties, parse_properties
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.queues.queue_ledger import QueueLedger
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 
 def _compiles(expression: str) -> bool:

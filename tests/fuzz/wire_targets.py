@@ -22,9 +22,9 @@ from cometmq.model.attributes import parse_changes
 from cometmq.model.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from cometmq.model.subscription import ConsumerData, ProducerData, SubscriptionData
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.protocol import bodies as b
 from cometmq.protocol import headers, requests
-from cometmq.protocol.batch import BatchEntry, decode_batch, encode_batch
+from cometmq.protocol.bodies import cluster as b
+from cometmq.protocol.bodies.registration import decode_register_body, encode_register_body
 from cometmq.protocol.codes import MQVersion
 from cometmq.protocol.command import (
     RemotingCommand,
@@ -35,26 +35,26 @@ from cometmq.protocol.command import (
     peek_code,
     request,
 )
-from cometmq.protocol.compression import CompressionType, compress, decompress
+from cometmq.protocol.fastjson.dialect import decode_body, encode_body, pretty
+from cometmq.protocol.fastjson.queue_table import decode_queue_table
 from cometmq.protocol.frame import Frame, FrameDecoder, SerializeType
 from cometmq.protocol.header import Header
-from cometmq.protocol.ids import (
+from cometmq.protocol.messages.batch import BatchEntry, decode_batch, encode_batch
+from cometmq.protocol.messages.compression import CompressionType, compress, decompress
+from cometmq.protocol.messages.ids import (
     UniqueIdGenerator,
     encode_offset_id,
     pack_host,
     parse_offset_id,
     parse_unique_id,
 )
-from cometmq.protocol.json_dialect import decode_body, encode_body, pretty
-from cometmq.protocol.properties import decode_properties, encode_properties, find_property
-from cometmq.protocol.queue_table import decode_queue_table
-from cometmq.protocol.recall_handle import RecallHandle
+from cometmq.protocol.messages.properties import decode_properties, encode_properties, find_property
+from cometmq.protocol.messages.recall_handle import RecallHandle
 from cometmq.protocol.redrive import LetterSelection, RedriveReport
-from cometmq.protocol.register_body import decode_register_body, encode_register_body
 from cometmq.protocol.replication import FrameReader, ReportReader, encode_head, encode_report
 from cometmq.protocol.request_type import JsonBody
 from cometmq.protocol.requests import REQUESTS
-from cometmq.runtime.tls_records import RecordReader, RecordTurns
+from cometmq.tls.records import RecordReader, RecordTurns
 
 T = TypeVar("T")
 

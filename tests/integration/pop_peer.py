@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cometmq.protocol.pop_handle import (
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import StoredRecord, decode_records
+from cometmq.protocol.pop.handle import (
     PopHandle,
     decode_msg_offsets,
     decode_start_offsets,
     mark_of,
     real_topic,
 )
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord, decode_records
 
 GROUP = "g"
 POP, ACK, BATCH_ACK, CHANGE = 200050, 200051, 200151, 200053

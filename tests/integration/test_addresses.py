@@ -20,7 +20,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
-from cometmq.protocol.ids import parse_offset_id, parse_unique_id
+from cometmq.protocol.messages.ids import parse_offset_id, parse_unique_id
 from cometmq.remoting.client import split_address
 from cometmq.store.config import StoreConfig
 
@@ -136,7 +136,7 @@ async def test_one_listener_serves_both_families(tmp_path: Path) -> None:
 
 STEPS = """
 import subprocess, sys
-from cometmq.runtime.addresses import own_address
+from cometmq.runtime.sockets.addresses import own_address
 for line in sys.stdin:
     if line.strip() == "chosen":
         print(own_address())

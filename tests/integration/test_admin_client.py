@@ -18,11 +18,11 @@ from tests.waits import WAIT_S, eventually
 
 import cometmq
 from cometmq import ConsumeFromWhere, Message, MessageQueue, SendResult
-from cometmq.admin.access_records import AclEntry
-from cometmq.admin.broker_reports import RocksdbCheck
-from cometmq.admin.messages import TrackKind
+from cometmq.admin.access.records import AclEntry
+from cometmq.admin.brokers.reports import RocksdbCheck
+from cometmq.admin.groups.offsets import END
+from cometmq.admin.messages.room import TrackKind
 from cometmq.admin.name_servers import UnitTopics
-from cometmq.admin.offsets import END
 from cometmq.client.tracing.codec import TraceType
 from cometmq.errors import (
     IllegalArgumentError,

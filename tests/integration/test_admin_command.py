@@ -30,8 +30,8 @@ from typer.testing import CliRunner
 import cometmq
 from cometmq.cli.admin import completion
 from cometmq.cli.main import app
-from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
-from cometmq.protocol.register_body import body_crc, encode_register_body
+from cometmq.protocol.bodies.cluster import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.registration import body_crc, encode_register_body
 
 __all__ = ["commands", "no_log_lines"]
 

@@ -24,11 +24,11 @@ from tests.waits import WAIT_S, eventually
 
 import cometmq
 from cometmq import MessageQueue
-from cometmq.admin.offsets import QueueOffsets
+from cometmq.admin.groups.offsets import QueueOffsets
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import headers, requests
-from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
-from cometmq.protocol.register_body import body_crc, encode_register_body
+from cometmq.protocol.bodies.cluster import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.registration import body_crc, encode_register_body
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.portal import LoopThread
 

@@ -10,7 +10,7 @@ from cometmq import ConsumeResult
 from cometmq.aio import AdminClient, PushConsumer
 from cometmq.broker.server import Broker
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import QueryAssignmentRequestBody, QueryAssignmentResponseBody
+from cometmq.protocol.bodies.cluster import QueryAssignmentRequestBody, QueryAssignmentResponseBody
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.header import NoHeader

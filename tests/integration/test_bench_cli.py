@@ -20,13 +20,13 @@ from tests.waits import PROCESS_WAIT_S, until
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
 from cometmq.admin import AdminClient
-from cometmq.admin.offsets import stored
+from cometmq.admin.groups.offsets import stored
 from cometmq.aio import Producer, PushConsumer
-from cometmq.cli import bench_run
-from cometmq.cli.bench_consumer import ConsumerBench, ConsumerSettings
-from cometmq.cli.bench_producer import ProducerBench, ProducerSettings
-from cometmq.cli.bench_run import BenchResult, RunLimits
-from cometmq.cli.bench_screen import BenchScreen
+from cometmq.cli.bench import run as bench_run
+from cometmq.cli.bench.consumer import ConsumerBench, ConsumerSettings
+from cometmq.cli.bench.producer import ProducerBench, ProducerSettings
+from cometmq.cli.bench.run import BenchResult, RunLimits
+from cometmq.cli.bench.screen import BenchScreen
 from cometmq.errors import RouteNotFoundError
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster

@@ -18,7 +18,12 @@ from cometmq.admin import AdminClient
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.operation.config_handlers import LIVE_KEYS, GivenConfig
 from cometmq.errors import RemoteError
-from cometmq.runtime.config import from_properties, keys_of, load_properties, parse_properties
+from cometmq.runtime.configuration.config import (
+    from_properties,
+    keys_of,
+    load_properties,
+    parse_properties,
+)
 from cometmq.store.config import LIVE_KEYS as LIVE_STORE_KEYS
 from cometmq.store.config import StoreConfig
 from cometmq.testing import Cluster

@@ -28,7 +28,7 @@ from cometmq.broker.tables import BrokerTables
 from cometmq.broker.transactions.service import TransactionService
 from cometmq.errors import ConfigError
 from cometmq.remoting.server import RemotingServer
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_files.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.config import StoreConfig
 from cometmq.store.store import MessageStore

@@ -13,7 +13,7 @@ from tests.integration.raw_client import RawClient, json_request, pull_ext
 from tests.integration.server_processes import UNSUPPORTED, server_process
 from tests.waits import eventually
 
-from cometmq.runtime.log_limits import INTERVAL_S, PER_PEER
+from cometmq.logs.limits import INTERVAL_S, PER_PEER
 
 LIMIT = 16 << 20
 FRAME = 1 << 20

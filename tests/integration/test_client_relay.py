@@ -16,6 +16,8 @@ from cometmq.aio import LitePullConsumer, Producer, PushConsumer
 from cometmq.broker.groups.client_relay import ClientRelay
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol.fastjson.dialect import decode_body
+from cometmq.protocol.fastjson.queue_table import decode_queue_table
 from cometmq.protocol.header import Header
 from cometmq.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
@@ -23,9 +25,7 @@ from cometmq.protocol.headers import (
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
-from cometmq.protocol.json_dialect import decode_body
-from cometmq.protocol.queue_table import decode_queue_table
-from cometmq.protocol.record import decode_record
+from cometmq.protocol.messages.record import decode_record
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer

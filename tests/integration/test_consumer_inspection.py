@@ -20,6 +20,8 @@ from cometmq import (
 from cometmq.aio import LitePullConsumer, Producer, PushConsumer
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol.fastjson.dialect import decode_body
+from cometmq.protocol.fastjson.queue_table import decode_queue_table, encode_queue_table
 from cometmq.protocol.header import Header
 from cometmq.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
@@ -27,8 +29,6 @@ from cometmq.protocol.headers import (
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
-from cometmq.protocol.json_dialect import decode_body
-from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table
 from cometmq.remoting.connection import Connection
 from cometmq.testing.cluster import Cluster
 

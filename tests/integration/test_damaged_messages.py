@@ -13,8 +13,8 @@ from tests.waits import WAIT_S, eventually
 
 from cometmq import ConsumeFromWhere, DamagedMessage, Message, MessageExt, MessageQueue, SendResult
 from cometmq.errors import DamagedMessageError
-from cometmq.protocol.ids import parse_offset_id
-from cometmq.protocol.queue_table import with_text_keys
+from cometmq.protocol.fastjson.queue_table import with_text_keys
+from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.store.queues.consume_queue import UNIT_SIZE
 from cometmq.testing.cluster import Cluster
 

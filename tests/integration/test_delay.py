@@ -19,7 +19,7 @@ from tests.waits import CLOCK, CLOCKS_APART_MS, eventually
 from cometmq import ConsumeFromWhere, Message
 from cometmq.errors import IllegalArgumentError, RemoteError
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.messages.record import StoredRecord, decode_records
 from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET

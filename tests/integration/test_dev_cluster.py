@@ -12,8 +12,8 @@ from tests.integration.test_dev_json import dev, told
 from tests.waits import SEND_WAIT_MS, WAIT_S, until
 
 from cometmq import Message, Producer
-from cometmq.cli.dev_screen import Row, size_text, table
-from cometmq.cli.dev_servers import DevPlan, DevServers
+from cometmq.cli.dev.screen import Row, size_text, table
+from cometmq.cli.dev.servers import DevPlan, DevServers
 from cometmq.errors import ConfigError
 
 

@@ -15,10 +15,10 @@ import pytest
 from tests.integration.test_dev_json import dev, told
 from tests.waits import WAIT_S
 
-from cometmq.cli import dev_console
-from cometmq.cli.dev_console import DevConsole, console_for
-from cometmq.cli.dev_servers import DevPlan
-from cometmq.console.listening import listening
+from cometmq.cli.dev import console as dev_console
+from cometmq.cli.dev.console import DevConsole, console_for
+from cometmq.cli.dev.servers import DevPlan
+from cometmq.console.web.listening import listening
 from cometmq.errors import ConfigError
 
 

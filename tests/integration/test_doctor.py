@@ -22,7 +22,7 @@ from cometmq.model.names import TRACE_TOPIC
 from cometmq.model.sysflag import PERM_READ
 from cometmq.model.topic import TopicConfig
 from cometmq.runtime.clock import SystemClock
-from cometmq.runtime.network import TcpNetwork
+from cometmq.runtime.sockets.network import TcpNetwork
 from cometmq.store.refusals import RefusalCause
 from cometmq.testing import Cluster
 from cometmq.testing.ports import HeldPort

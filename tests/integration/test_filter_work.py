@@ -18,7 +18,7 @@ from cometmq.broker.pulls.waiter import State
 from cometmq.broker.server import Broker
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.record import decode_records
+from cometmq.protocol.messages.record import decode_records
 from cometmq.remoting.client import RemotingClient
 from cometmq.testing import Cluster
 

@@ -21,7 +21,7 @@ from cometmq.model.sysflag import COMPRESSED
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, response
-from cometmq.protocol.compression import CompressionType, compress
+from cometmq.protocol.messages.compression import CompressionType, compress
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
 from cometmq.testing import Cluster

@@ -22,8 +22,8 @@ from tests.integration.raw_client import (
 )
 from tests.waits import eventually
 
-from cometmq.protocol.json_dialect import decode_body
-from cometmq.protocol.queue_table import decode_queue_table, with_text_keys
+from cometmq.protocol.fastjson.dialect import decode_body
+from cometmq.protocol.fastjson.queue_table import decode_queue_table, with_text_keys
 from cometmq.testing import Cluster
 
 SEND, PULL, UPDATE, RUNTIME_INFO, HEARTBEAT, UNREGISTER = 10, 11, 15, 28, 34, 35

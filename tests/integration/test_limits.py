@@ -27,14 +27,16 @@ from cometmq.broker.pulls import waiting
 from cometmq.broker.retries import budget, redrive
 from cometmq.broker.sends import first_sends
 from cometmq.broker.server import Broker
+from cometmq.metrics.limits import LIMITS
 from cometmq.namesrv import kv_config
 from cometmq.namesrv.server import NameServer
-from cometmq.protocol import json_dialect, limits, register_body
+from cometmq.protocol import limits
+from cometmq.protocol.bodies import registration as register_body
 from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.command import RemotingCommand
+from cometmq.protocol.fastjson import dialect as json_dialect
 from cometmq.remoting.connection import Connection
-from cometmq.runtime.limit_catalogue import LIMITS
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.testing import Cluster

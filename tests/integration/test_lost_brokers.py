@@ -15,15 +15,15 @@ import pytest
 
 from cometmq import Message
 from cometmq.aio import AdminClient, Producer
-from cometmq.cli.admin.clusters import cluster_list
 from cometmq.cli.admin.command import Run
-from cometmq.cli.admin.connections import consumer_connection, producer_connection
-from cometmq.cli.admin.groups import get_consumer_config
-from cometmq.cli.admin.letters import dead_letters
-from cometmq.cli.admin.messages import query_by_key, query_by_unique_key
+from cometmq.cli.admin.commands.clusters import cluster_list
+from cometmq.cli.admin.commands.connections import consumer_connection, producer_connection
+from cometmq.cli.admin.commands.groups import get_consumer_config
+from cometmq.cli.admin.commands.letters import dead_letters
+from cometmq.cli.admin.commands.messages import query_by_key, query_by_unique_key
+from cometmq.cli.admin.commands.stats import stats_all
+from cometmq.cli.admin.commands.topics import allocate, topic_list, topic_route, topic_status
 from cometmq.cli.admin.output import Form, Output
-from cometmq.cli.admin.stats import stats_all
-from cometmq.cli.admin.topics import allocate, topic_list, topic_route, topic_status
 from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
 from cometmq.model.finding import Severity
 from cometmq.model.message import MessageExt

@@ -14,7 +14,7 @@ from tests.integration.raw_client import RawClient, pull_ext, send_ext
 from tests.waits import WAIT_S, eventually
 
 from cometmq.broker.topics.journal import JournalFile
-from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_files.json_file import JsonFile
 from cometmq.testing import Cluster
 
 SEND, PULL, HEARTBEAT, SEND_BACK = 10, 11, 34, 36

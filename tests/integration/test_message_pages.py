@@ -11,8 +11,8 @@ import pytest
 from tests.waits import CLOCK, eventually
 
 from cometmq import AdminClient, Message, Producer
-from cometmq.admin import message_pages
-from cometmq.admin.message_pages import MessagePage, Order
+from cometmq.admin.messages import pages as message_pages
+from cometmq.admin.messages.pages import MessagePage, Order
 from cometmq.errors import IllegalArgumentError, RouteNotFoundError
 from cometmq.model.names import TIMER_TOPIC
 from cometmq.testing import Cluster

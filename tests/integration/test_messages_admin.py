@@ -25,7 +25,7 @@ from cometmq import (
     TransactionProducer,
 )
 from cometmq.admin import AdminClient
-from cometmq.admin.letters import Redriven
+from cometmq.admin.messages.letters import Redriven
 from cometmq.broker.retries import redrive_handlers
 from cometmq.errors import (
     IllegalArgumentError,
@@ -34,7 +34,7 @@ from cometmq.errors import (
     ServersFailedError,
 )
 from cometmq.protocol.codes import OwnRequestCode, ResponseCode
-from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.testing import Cluster
 
 __all__ = ["face"]

@@ -21,9 +21,7 @@ from cometmq.broker.metrics.messages import GroupLags, GroupMessages, TopicMessa
 from cometmq.broker.metrics.series import PairSlots
 from cometmq.broker.server import Broker
 from cometmq.errors import ConfigError, StoreClosedError, StoreError
-from cometmq.model.topic import TopicConfig
-from cometmq.runtime.exposition import Exposition
-from cometmq.runtime.metric_catalogue import (
+from cometmq.metrics.catalogue import (
     BASE_LABELS,
     METRICS,
     PROCESS_METRICS,
@@ -31,6 +29,8 @@ from cometmq.runtime.metric_catalogue import (
     Kind,
     Server,
 )
+from cometmq.metrics.exposition import Exposition
+from cometmq.model.topic import TopicConfig
 from cometmq.store.refusals import RefusalCause
 from cometmq.testing import Cluster
 

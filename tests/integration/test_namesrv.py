@@ -17,18 +17,18 @@ from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.server import NameServer
 from cometmq.protocol import headers
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.cluster import (
     GetBrokerMemberGroupResponseBody,
     KVTable,
     RegisterBrokerBody,
     TopicConfigSerializeWrapper,
     TopicList,
 )
+from cometmq.protocol.bodies.registration import body_crc, encode_register_body
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol.fastjson.dialect import decode_body, encode_body
 from cometmq.protocol.header import Header
-from cometmq.protocol.json_dialect import decode_body, encode_body
-from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.remoting.client import RemotingClient
 
 

@@ -13,7 +13,7 @@ from tests.integration.raw_client import RawClient
 from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, Message, MessageModel, MessageQueue
-from cometmq.protocol.queue_table import decode_queue_table
+from cometmq.protocol.fastjson.queue_table import decode_queue_table
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 QUERY_CONSUMER_OFFSET, GET_ROUTE = 14, 105

@@ -17,12 +17,12 @@ from cometmq import ConsumeFromWhere, Message, MessageQueue
 from cometmq.client.cluster.namesrv_api import NamesrvApi
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, request
+from cometmq.protocol.fastjson.queue_table import decode_queue_table
 from cometmq.protocol.headers import (
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
-from cometmq.protocol.queue_table import decode_queue_table
 from cometmq.remoting.client import RemotingClient
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET

@@ -26,10 +26,10 @@ from tests.integration.raw_client import RawClient, send_ext
 from tests.integration.server_processes import server_process
 from tests.waits import CLOCK
 
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.pop_bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import decode_records
+from cometmq.protocol.fastjson.dialect import encode_body
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import decode_records
+from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
 from cometmq.testing import Cluster
 
 SEND, CREATE_TOPIC = 10, 17

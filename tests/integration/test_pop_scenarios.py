@@ -26,9 +26,9 @@ from tests.integration.pop_peer import (
 from tests.integration.raw_client import RawClient, properties, send_ext
 from tests.waits import CLOCK
 
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.pop_bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.fastjson.dialect import encode_body
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
 from cometmq.testing import Cluster
 
 pytestmark = pytest.mark.faces("virtual")

@@ -31,7 +31,7 @@ from cometmq.errors import (
 from cometmq.model.route import BrokerData, QueueData, TopicRouteData
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import response
-from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.requests import GET_ROUTEINFO_BY_TOPIC, HEART_BEAT
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer

@@ -30,11 +30,11 @@ from cometmq.model.results import SendStatus
 from cometmq.model.sysflag import PERM_READ, TRANSACTION_ROLLBACK
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import QueryAssignmentRequestBody
+from cometmq.protocol.bodies.cluster import QueryAssignmentRequestBody
+from cometmq.protocol.bodies.overview import SetMessageRequestModeRequestBody
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import EndTransactionRequestHeader
-from cometmq.protocol.ids import parse_offset_id
-from cometmq.protocol.overview_bodies import SetMessageRequestModeRequestBody
+from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster

@@ -23,7 +23,7 @@ from tests.waits import CLOCKS_APART_MS, WAIT_S
 
 from cometmq.broker.pulls import pull as pulls
 from cometmq.filtering.sql92 import outcomes
-from cometmq.protocol.record import decode_records
+from cometmq.protocol.messages.record import decode_records
 from cometmq.store.queues.consume_queue_ext import ExtendedConsumeQueue, ExtUnit
 from cometmq.store.store import MessageStore
 from cometmq.testing import Cluster

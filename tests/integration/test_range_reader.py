@@ -24,7 +24,7 @@ from cometmq.errors import (
     RemoteError,
     RouteNotFoundError,
 )
-from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.messages.record import StoredRecord, decode_records
 from cometmq.testing.cluster import Cluster
 
 COUNT = 3000

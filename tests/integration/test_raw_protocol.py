@@ -27,8 +27,8 @@ from tests.integration.raw_client import (
 from tests.waits import WAIT_S, eventually
 
 from cometmq.broker.pulls.waiter import State
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import StoredRecord, decode_records
 from cometmq.testing import Cluster
 
 SEND, SEND_V2, SEND_BATCH = 10, 310, 320

@@ -17,7 +17,7 @@ from tests.integration.raw_client import (
 )
 
 from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.record import decode_records
+from cometmq.protocol.messages.record import decode_records
 from cometmq.testing import Cluster
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"

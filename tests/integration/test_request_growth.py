@@ -24,10 +24,10 @@ from cometmq.broker.retries.redrive_handlers import MAX_SELECTED
 from cometmq.model.subscription import MAX_TAGS
 from cometmq.protocol import headers as h
 from cometmq.protocol import limits
-from cometmq.protocol.batch import MAX_BATCH_MESSAGES, BatchEntry, encode_batch
 from cometmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, request
 from cometmq.protocol.header import Header
+from cometmq.protocol.messages.batch import MAX_BATCH_MESSAGES, BatchEntry, encode_batch
 from cometmq.protocol.redrive import RedriveDeadLettersRequestHeader
 from cometmq.remoting.client import RemotingClient
 from cometmq.testing import Cluster

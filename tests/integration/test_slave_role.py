@@ -14,14 +14,17 @@ from cometmq.aio import AdminClient, Producer, PushConsumer, TransactionProducer
 from cometmq.broker.delays.state_handlers import DelayStateHandlers
 from cometmq.broker.server import Broker
 from cometmq.errors import ConfigError
+from cometmq.metrics.exposition import Exposition
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND, TRANSACTION_COMMIT
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import DelayOffsetSerializeWrapper, KVTable
+from cometmq.protocol.bodies.cluster import DelayOffsetSerializeWrapper, KVTable
+from cometmq.protocol.bodies.overview import HARuntimeInfo
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, response
+from cometmq.protocol.fastjson.dialect import decode_body, encode_body
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     DeleteTopicRequestHeader,
@@ -35,12 +38,9 @@ from cometmq.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
     ViewMessageRequestHeader,
 )
-from cometmq.protocol.json_dialect import decode_body, encode_body
-from cometmq.protocol.overview_bodies import HARuntimeInfo
-from cometmq.protocol.record import decode_records
+from cometmq.protocol.messages.record import decode_records
 from cometmq.remoting.client import RemotingClient
 from cometmq.replication.slave import ReplicationSlave
-from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster
 

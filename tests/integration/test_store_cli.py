@@ -18,8 +18,8 @@ from tests.waits import PROCESS_WAIT_S
 from typer.testing import CliRunner
 
 from cometmq.cli.main import app, main
-from cometmq.protocol.compression import compress
-from cometmq.protocol.record_layout import FIELDS
+from cometmq.protocol.messages.compression import compress
+from cometmq.protocol.messages.record_layout import FIELDS
 from cometmq.store.files.disk import Disk
 
 NOBODY = 65534
@@ -28,7 +28,7 @@ NOBODY = 65534
 AS_ANOTHER = """
 import contextlib, importlib, os, pkgutil, sys
 import encodings.idna, javaproperties, typer.rich_utils, uvloop
-import cometmq.broker, cometmq.cli.store_screen, cometmq.runtime, cometmq.store
+import cometmq.broker, cometmq.cli.store.screen, cometmq.runtime, cometmq.store
 from cometmq.cli.main import main
 for room in (cometmq.broker, cometmq.runtime, cometmq.store):
     for module in pkgutil.walk_packages(room.__path__, room.__name__ + "."):

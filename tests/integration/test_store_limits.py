@@ -15,7 +15,7 @@ from tests.integration.own_broker import OwnBroker, nameless
 from tests.integration.raw_client import Command, RawClient, properties, pull_ext, send_ext
 from tests.waits import CLOCKS_APART_MS, eventually
 
-from cometmq.protocol.record import decode_records
+from cometmq.protocol.messages.record import decode_records
 from cometmq.store.config import StoreConfig
 
 LOG_FILE = 4096

@@ -17,7 +17,7 @@ from tests.waits import CLOCK, eventually
 from cometmq import ConsumeFromWhere, Message
 from cometmq.model import names
 from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.messages.record import StoredRecord, decode_records
 from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET

@@ -16,10 +16,10 @@ import pytest
 from cometmq import ConsumeFromWhere, ConsumeResult, Message
 from cometmq.aio import AdminClient, Producer, PushConsumer
 from cometmq.cli.admin.command import Run
-from cometmq.cli.admin.messages import query_by_key
-from cometmq.cli.admin.offsets import clone_group_offset
+from cometmq.cli.admin.commands.messages import query_by_key
+from cometmq.cli.admin.commands.offsets import clone_group_offset
+from cometmq.cli.admin.commands.progress import consumer_progress
 from cometmq.cli.admin.output import Form, Output
-from cometmq.cli.admin.progress import consumer_progress
 from cometmq.errors import RemoteError, ServersFailedError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue

@@ -13,7 +13,7 @@ from tests.waits import until
 
 from cometmq import Credentials, Message, MessageExt
 from cometmq.access.users.store import UserStore
-from cometmq.admin.access_records import AclEntry
+from cometmq.admin.access.records import AclEntry
 from cometmq.aio import AdminClient, Producer, PushConsumer
 from cometmq.errors import AccessDeniedError, CometMQError, ConfigError
 from cometmq.model.results import ConsumeResult

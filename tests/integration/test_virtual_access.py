@@ -19,8 +19,8 @@ from cometmq.errors import AccessDeniedError, CometMQError, ServersFailedError
 from cometmq.model.subscription import ProducerData
 from cometmq.model.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from cometmq.protocol import requests
-from cometmq.protocol.access_bodies import DeleteAccessConfigRequestHeader
-from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.bodies.access import DeleteAccessConfigRequestHeader
+from cometmq.protocol.bodies.cluster import HeartbeatData
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import GetMaxOffsetRequestHeader, PullMessageRequestHeader
 from cometmq.remoting.client import RemotingClient

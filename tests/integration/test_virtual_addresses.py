@@ -11,7 +11,7 @@ import structlog.testing
 
 from cometmq import Message
 from cometmq.aio import AdminClient, Producer
-from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.testing import Cluster
 
 TOPIC: Final = "orders"

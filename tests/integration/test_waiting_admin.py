@@ -9,7 +9,7 @@ from tests.console.actors import Actors
 from tests.waits import eventually
 
 from cometmq import AdminClient, Message
-from cometmq.admin import waiting
+from cometmq.admin.messages import waiting
 from cometmq.errors import IllegalArgumentError, RemoteError
 from cometmq.model.queue import MessageQueue
 

@@ -11,9 +11,9 @@ import pytest
 from tests.integration.raw_client import Command, RawClient, heartbeat_body, json_frame
 
 from cometmq.model.topic import TopicConfig
-from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.cluster import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.registration import encode_register_body
 from cometmq.protocol.limits import MAX_NAME_LENGTH
-from cometmq.protocol.register_body import encode_register_body
 from cometmq.testing import Cluster
 
 HEARTBEAT, REGISTER, UNREGISTER, ROUTE, SET_TOPIC, PRODUCERS = 34, 103, 104, 105, 217, 328

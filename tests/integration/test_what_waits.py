@@ -20,7 +20,7 @@ from tests.integration.raw_client import (
 )
 from tests.waits import CLOCK, eventually
 
-from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.messages.record import StoredRecord, decode_records
 from cometmq.testing import Cluster
 
 SEND, PULL, QUERY_OFFSET, RUNTIME_INFO, HEARTBEAT = 10, 11, 14, 28, 34

@@ -55,7 +55,7 @@ from cometmq import (
     create_reply_message,
 )
 from cometmq.admin import AdminClient
-from cometmq.admin.access_records import AclEntry
+from cometmq.admin.access.records import AclEntry
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.cli.main import app
 from cometmq.errors import (
@@ -66,7 +66,7 @@ from cometmq.errors import (
     RemotingError,
     RouteNotFoundError,
 )
-from cometmq.protocol.record import decode_records
+from cometmq.protocol.messages.record import decode_records
 from cometmq.remoting.credentials import signature
 from cometmq.runtime.loop import run
 

@@ -11,7 +11,7 @@ from tests.interop.on_java import MARKS
 from tests.interop.peers import JavaBroker
 
 from cometmq import AdminClient
-from cometmq.admin.broker_settings import settings_of
+from cometmq.admin.brokers.settings import settings_of
 
 pytestmark = MARKS
 # Java computes these from processors, host name, home or other settings, or they are secrets.

@@ -23,7 +23,7 @@ from cometmq import (
     Producer,
     PushConsumer,
 )
-from cometmq.admin.group_records import GroupConnections
+from cometmq.admin.groups.records import GroupConnections
 from cometmq.errors import CometMQError
 
 if TYPE_CHECKING:

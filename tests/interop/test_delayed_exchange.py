@@ -14,7 +14,7 @@ from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker
 from tests.waits import JVM_WAIT_S, eventually
 
-from cometmq.protocol.record import decode_records
+from cometmq.protocol.messages.record import decode_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,8 +26,8 @@ from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker, JavaNamesrv
 from tests.waits import eventually
 
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import StoredRecord, decode_records
 from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]

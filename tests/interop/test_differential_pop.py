@@ -28,11 +28,11 @@ from tests.interop.conftest import need
 from tests.interop.peers import HOST, Java55Broker, JavaNamesrv
 from tests.waits import eventually
 
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.pop_bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
-from cometmq.protocol.pop_handle import ORDER_QUEUE
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.fastjson.dialect import encode_body
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import StoredRecord, decode_records
+from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
+from cometmq.protocol.pop.handle import ORDER_QUEUE
 from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]

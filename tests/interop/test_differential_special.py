@@ -29,9 +29,9 @@ from tests.interop.peers import JavaBroker, JavaNamesrv
 from tests.interop.test_differential import Answer, Step, seen
 from tests.waits import JVM_WAIT_S, eventually
 
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.recall_handle import RecallHandle
-from cometmq.protocol.record import decode_records
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.recall_handle import RecallHandle
+from cometmq.protocol.messages.record import decode_records
 from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]

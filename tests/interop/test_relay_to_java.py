@@ -16,8 +16,8 @@ from tests.waits import SEND_WAIT_MS, eventually
 
 import cometmq
 from cometmq import Message, MessageQueue
-from cometmq.protocol.json_dialect import decode_body
-from cometmq.protocol.queue_table import decode_queue_table
+from cometmq.protocol.fastjson.dialect import decode_body
+from cometmq.protocol.fastjson.queue_table import decode_queue_table
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:

@@ -60,12 +60,12 @@ from cometmq.model.sysflag import TRANSACTION_COMMIT
 from cometmq.protocol.replication import FrameReader, encode_report
 from cometmq.replication.master_connection import MasterConnection
 from cometmq.replication.slave_connection import SlaveConnection
-from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_files.json_file import JsonFile
 from cometmq.store.index.index_file import IndexFile
 from cometmq.store.log.replica import ReplicaLog
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, Unit
 from cometmq.store.store import MessageStore
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 SEEDS: Final = 1000
 # Of a record: up to the place at which it says that it stands.

@@ -25,9 +25,9 @@ from tests.simulation.history import (
 from tests.simulation.store_reader import Store, parse_state, position_of
 from tests.simulation.workloads.stage import Stage
 
-from cometmq.runtime.seals import Seal, sealed
+from cometmq.runtime.state_files.seals import Seal, sealed
 from cometmq.testing.cluster import Cluster
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 _BLOCK: Final = 16 * 1024
 _MIN_RECORD: Final = 88

@@ -31,8 +31,8 @@ from cometmq.broker.config import broker_configs
 from cometmq.errors import CometMQError
 from cometmq.runtime import tasks
 from cometmq.testing import FAULTS, Cluster, Fault
-from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.errors import NodeKilledError
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 # A run ends all its faults, and lets everybody find each other again, before it looks at the end.
 _CALM_S: Final = 150.0

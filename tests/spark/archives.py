@@ -18,7 +18,7 @@ from cometmq.pipelines.archive.layout import Layout
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.progress import Progress
-from cometmq.spark.columns import COLUMNS
+from cometmq.spark.rows.columns import COLUMNS
 
 
 def send(namesrv: str, topic: str, count: int) -> int:

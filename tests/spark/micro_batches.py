@@ -17,8 +17,8 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql.datasource_internal import ReadLimitRegistry
 
-from cometmq.spark.live_options import OffsetTable
-from cometmq.spark.live_source import RocketMQSource
+from cometmq.spark.live.options import OffsetTable
+from cometmq.spark.live.source import RocketMQSource
 
 LIMITS = ReadLimitRegistry()
 Place = tuple[str, str, int, int]

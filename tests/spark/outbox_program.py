@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import sys
 
-from cometmq.spark.outbox import Outbox
-from cometmq.spark.outbox_sending import commit_unit
-from cometmq.spark.sink_options import SinkOptions
+from cometmq.spark.sink.options import SinkOptions
+from cometmq.spark.sink.outbox import Outbox
+from cometmq.spark.sink.outbox_sending import commit_unit
 
 
 def main(given: str, unit: str) -> None:

@@ -14,10 +14,10 @@ from tests.spark.sink_rows import awaited_messages, by_key, make_topic
 
 from cometmq.bulk.producer import BlockingBulkProducer, BulkProducer
 from cometmq.bulk.sending import BulkSending, Parcel
-from cometmq.spark.outbox import Outbox, batch_unit
-from cometmq.spark.outbox_sending import QUIET_S, KeptPart, OutboxSending, commit_unit, decide
-from cometmq.spark.sink_options import SinkOptions
-from cometmq.spark.sink_tasks import Place, keep_rows
+from cometmq.spark.sink.options import SinkOptions
+from cometmq.spark.sink.outbox import Outbox, batch_unit
+from cometmq.spark.sink.outbox_sending import QUIET_S, KeptPart, OutboxSending, commit_unit, decide
+from cometmq.spark.sink.tasks import Place, keep_rows
 
 KEYS = 5
 

@@ -25,7 +25,7 @@ from cometmq.pipelines.archive.layout import layout_of
 from cometmq.pipelines.audit.archive import archive_notes, archived
 from cometmq.pipelines.hadoop_files import HadoopFiles, location
 from cometmq.pipelines.locations import RemoteFiles, RemotePath
-from cometmq.spark.columns import COLUMNS
+from cometmq.spark.rows.columns import COLUMNS
 from cometmq.testing.cluster import Cluster
 
 pytestmark = [

@@ -8,8 +8,8 @@ from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.audit.rows import Bounds, disjoint
 from cometmq.pipelines.audit.settings import Config
 from cometmq.pipelines.trace.report import upper_bound_ms
-from cometmq.spark.columns import COLUMNS, columns_in
 from cometmq.spark.gaps import Gap
+from cometmq.spark.rows.columns import COLUMNS, columns_in
 
 
 def gap(start: int, end: int, queue_id: int = 0) -> Gap:

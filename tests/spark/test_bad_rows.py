@@ -12,10 +12,10 @@ import pytest
 from tests.spark.sink_rows import awaited_messages, make_topic, messages_of
 
 from cometmq.errors import IllegalArgumentError
-from cometmq.spark.outbox import Outbox
-from cometmq.spark.outbox_sending import commit_unit
-from cometmq.spark.sink_options import SinkOptions
-from cometmq.spark.sink_tasks import Place, keep_rows, send_rows
+from cometmq.spark.sink.options import SinkOptions
+from cometmq.spark.sink.outbox import Outbox
+from cometmq.spark.sink.outbox_sending import commit_unit
+from cometmq.spark.sink.tasks import Place, keep_rows, send_rows
 from cometmq.testing.cluster import Cluster
 
 pytestmark = pytest.mark.cluster()

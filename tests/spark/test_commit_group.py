@@ -12,7 +12,7 @@ from cometmq import Message, Producer
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.queue import MessageQueue
-from cometmq.spark.live_source import RocketMQSource
+from cometmq.spark.live.source import RocketMQSource
 from cometmq.testing.cluster import Cluster
 
 QUEUE = MessageQueue("orders", "broker-a", 0)

@@ -11,10 +11,10 @@ from tests.spark.test_stream_outages import quiet_query
 from tests.waits import CLOCKS_APART_MS, SEND_WAIT_MS, eventually
 
 from cometmq import Message, Producer
-from cometmq.protocol.compression import CompressionType
-from cometmq.spark.live_source import RocketMQSource
-from cometmq.spark.sink_options import SinkOptions
-from cometmq.spark.sink_tasks import send_rows
+from cometmq.protocol.messages.compression import CompressionType
+from cometmq.spark.live.source import RocketMQSource
+from cometmq.spark.sink.options import SinkOptions
+from cometmq.spark.sink.tasks import send_rows
 from cometmq.testing.cluster import Cluster
 
 PLACE = ("topic", "broker", "queue_id", "queue_offset")

@@ -15,8 +15,8 @@ from tests.waits import CLOCKS_APART_MS, SEND_WAIT_MS, eventually
 
 from cometmq import Message, MessageQueue, Producer
 from cometmq.errors import IllegalArgumentError
-from cometmq.spark.live_admission import Least
-from cometmq.spark.live_source import RocketMQSource
+from cometmq.spark.live.admission import Least
+from cometmq.spark.live.source import RocketMQSource
 from cometmq.testing.cluster import Cluster
 
 

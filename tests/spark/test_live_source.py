@@ -16,7 +16,7 @@ from tests.spark.rows import by_place, pulled_rows, rows_of
 from tests.waits import SEND_WAIT_MS
 
 from cometmq import AdminClient, Message, MessageQueue, Producer
-from cometmq.spark.columns import DEFAULT_COLUMNS
+from cometmq.spark.rows.columns import DEFAULT_COLUMNS
 from cometmq.testing.cluster import Cluster
 
 TOPICS = ("orders", "payments")
@@ -396,7 +396,7 @@ def test_what_is_written_into_a_wrong_option_is_not_repeated(
 
 def test_who_reads_does_not_wait_for_the_import_of_the_sink() -> None:
     look = (
-        "import sys, cometmq.spark.live_source; print('cometmq.spark.sink_writer' in sys.modules)"
+        "import sys, cometmq.spark.live.source; print('cometmq.spark.sink.writer' in sys.modules)"
     )
     ended = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "False"

@@ -15,8 +15,8 @@ from tests.waits import JVM_WAIT_S, SEND_WAIT_MS
 
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer
 from cometmq.model.queue import MessageQueue as Queue
-from cometmq.spark.live_admission import shared
-from cometmq.spark.live_options import offsets_of, table_of
+from cometmq.spark.live.admission import shared
+from cometmq.spark.live.options import offsets_of, table_of
 from cometmq.testing.cluster import Cluster
 
 pytestmark = pytest.mark.cluster(brokers=2, properties={"autoCreateSubscriptionGroup": "true"})

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.spark import kafka_names, live_options, sink_options
+from cometmq.spark import kafka_names
+from cometmq.spark.live import options as live_options
 from cometmq.spark.options import Options
+from cometmq.spark.sink import options as sink_options
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark-options.md"
 OURS = {*live_options.KNOWN, *sink_options.KNOWN}

@@ -24,10 +24,10 @@ from tests.waits import CLOCK, JVM_WAIT_S, eventually
 
 from cometmq.bulk.producer import BlockingBulkProducer
 from cometmq.errors import CometMQError, ConfigError, DataLossError, IllegalArgumentError
-from cometmq.spark.outbox import Decision, Mark, Outbox, batch_unit, job_unit
-from cometmq.spark.outbox_sending import commit_unit
-from cometmq.spark.sink_options import SinkOptions
-from cometmq.spark.sink_tasks import Place, keep_rows
+from cometmq.spark.sink.options import SinkOptions
+from cometmq.spark.sink.outbox import Decision, Mark, Outbox, batch_unit, job_unit
+from cometmq.spark.sink.outbox_sending import commit_unit
+from cometmq.spark.sink.tasks import Place, keep_rows
 from cometmq.testing.cluster import Cluster
 
 PROGRAM = Path(__file__).with_name("outbox_program.py")

@@ -43,7 +43,7 @@ from cometmq.pipelines.archive.schemas import ALL, COMPACT, FIRST, Schema
 from cometmq.pipelines.archive.source import LiveSource
 from cometmq.pipelines.archive.staging import staged_files
 from cometmq.pipelines.page import write_page
-from cometmq.spark.columns import COLUMNS
+from cometmq.spark.rows.columns import COLUMNS
 from cometmq.testing.cluster import Cluster
 
 # A machine that is ten times slower is to come to an end, too.

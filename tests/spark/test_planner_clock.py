@@ -11,8 +11,8 @@ from tests.unit.spark.test_patience import WaitingClock
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, ConnectError
 from cometmq.model.queue import MessageQueue
-from cometmq.spark.live_options import LiveOptions
-from cometmq.spark.live_queues import LOOK_EVERY_S, LiveQueues
+from cometmq.spark.live.options import LiveOptions
+from cometmq.spark.live.queues import LOOK_EVERY_S, LiveQueues
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 OPTIONS = {"namesrv": "127.0.0.1:1", "subscribe": "orders", "timeoutMs": "3600000"}

@@ -10,7 +10,7 @@ from pathlib import Path
 SOURCES = """
 import pyspark_cometmq, pyspark_cometmq_store
 pyspark_cometmq.DefaultSource, pyspark_cometmq_store.DefaultSource
-import cometmq.spark.live_stream, cometmq.spark.outbox_sending, cometmq.spark.sink_writer
+import cometmq.spark.live.stream, cometmq.spark.sink.outbox_sending, cometmq.spark.sink.writer
 """
 A_VALUE = "import pyarrow; pyarrow.array([1])"
 

@@ -22,7 +22,7 @@ from cometmq.pipelines.rebuild.index import build_index_file, plan_index
 from cometmq.pipelines.rebuild.queues import build_queues, queue_directories
 from cometmq.pipelines.rebuild.scan import Part, read_part, scan_part
 from cometmq.pipelines.rebuild.work import BUILT, QUEUES, Work, work_on
-from cometmq.protocol.record_layout import FIELDS
+from cometmq.protocol.messages.record_layout import FIELDS
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk

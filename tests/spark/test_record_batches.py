@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.spark.rows import row_of, rows_of
 
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.properties import encode_properties
-from cometmq.protocol.record import decode_records, encode_record
-from cometmq.protocol.record_columns import read_columns
-from cometmq.spark.columns import COLUMNS
-from cometmq.spark.record_batches import RecordBatches
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.properties import encode_properties
+from cometmq.protocol.messages.record import decode_records, encode_record
+from cometmq.protocol.messages.record_columns import read_columns
+from cometmq.spark.rows.columns import COLUMNS
+from cometmq.spark.rows.record_batches import RecordBatches
 
 pytestmark = pytest.mark.spark
 

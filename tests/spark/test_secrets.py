@@ -19,7 +19,7 @@ from tests.waits import SEND_WAIT_MS
 
 from cometmq import Credentials, Message, Producer
 from cometmq.errors import IllegalArgumentError
-from cometmq.spark.sink_options import SinkOptions
+from cometmq.spark.sink.options import SinkOptions
 from cometmq.testing.cluster import Cluster
 
 ACCESS_KEY = "access-key-of-the-query"

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from cometmq.client.producing.selectors import queue_of_key
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.batch import decode_batch
-from cometmq.protocol.compression import CompressionType
-from cometmq.protocol.properties import decode_properties
-from cometmq.spark.sink_columns import Outbound
-from cometmq.spark.sink_packing import MAX_BATCH_MESSAGES, Packing
+from cometmq.protocol.messages.batch import decode_batch
+from cometmq.protocol.messages.compression import CompressionType
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.spark.sink.columns import Outbound
+from cometmq.spark.sink.packing import MAX_BATCH_MESSAGES, Packing
 
 QUEUES = [MessageQueue("orders", f"broker-{b}", at) for b in "ab" for at in range(4)]
 MAP = pa.map_(pa.string(), pa.string())

@@ -16,8 +16,8 @@ from tests.spark.outbox_query import OutboxQuery
 from tests.spark.rows import row_of
 from tests.spark.sink_rows import awaited_messages, make_topic, messages_of, wait_for
 
-from cometmq.spark.sink_options import SinkOptions
-from cometmq.spark.sink_tasks import send_rows
+from cometmq.spark.sink.options import SinkOptions
+from cometmq.spark.sink.tasks import send_rows
 from cometmq.testing.cluster import Cluster
 
 pytestmark = pytest.mark.interop

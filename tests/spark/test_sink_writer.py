@@ -13,9 +13,9 @@ from pyspark.sql import types as t
 from tests.spark.sink_rows import by_key, make_topic, messages_of, wait_for
 
 from cometmq.errors import IllegalArgumentError, RouteNotFoundError
-from cometmq.spark.sink_options import SinkOptions
-from cometmq.spark.sink_tasks import send_rows
-from cometmq.spark.sink_writer import SinkStreamWriter, SinkWriter
+from cometmq.spark.sink.options import SinkOptions
+from cometmq.spark.sink.tasks import send_rows
+from cometmq.spark.sink.writer import SinkStreamWriter, SinkWriter
 from cometmq.testing.cluster import Cluster
 
 KEYS = 5

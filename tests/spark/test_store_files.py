@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cometmq.spark.pushdown import Bounds
 from cometmq.spark.splitting import FEW_MESSAGES, MANY, Several, grouped, parts_of, split
-from cometmq.spark.store_plan import QueueRange, queue_ranges
+from cometmq.spark.stores.plan import QueueRange, queue_ranges
 from cometmq.store.reading.files import QueueFiles
 from cometmq.store.reading.units import UNIT_DTYPE
 

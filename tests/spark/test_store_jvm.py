@@ -18,12 +18,12 @@ from tests.golden.golden import unpack_store
 from tests.spark.rows import rows_of
 
 from cometmq.errors import StoreCorruptError
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.record import MAGIC_BLANK, encode_record
-from cometmq.protocol.record_layout import HEAD
-from cometmq.spark.columns import COLUMNS
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.record import MAGIC_BLANK, encode_record
+from cometmq.protocol.messages.record_layout import HEAD
 from cometmq.spark.jvm import jar_path, reader_for
-from cometmq.spark.store_source import StoreOptions, StoreReader
+from cometmq.spark.rows.columns import COLUMNS
+from cometmq.spark.stores.source import StoreOptions, StoreReader
 from cometmq.store.reading.units import UNIT_DTYPE
 
 pytestmark = pytest.mark.skipif(jar_path() is None, reason="scripts/store-jar made no jar")

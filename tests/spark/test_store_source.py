@@ -16,8 +16,8 @@ from tests.spark.rows import by_place, pulled_rows, rows_of
 from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, MessageQueue, Producer
-from cometmq.protocol.record import decode_record
-from cometmq.spark.columns import DEFAULT_COLUMNS
+from cometmq.protocol.messages.record import decode_record
+from cometmq.spark.rows.columns import DEFAULT_COLUMNS
 from cometmq.testing.cluster import Cluster
 
 TOPICS = ("orders", "payments")

@@ -24,8 +24,8 @@ from tests.waits import SEND_WAIT_MS
 from cometmq import Message, Producer
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.model.queue import MessageQueue
-from cometmq.spark import live_queues
-from cometmq.spark.live_options import offsets_of
+from cometmq.spark.live import queues as live_queues
+from cometmq.spark.live.options import offsets_of
 
 SEQUENCES = int(os.environ.get("COMETMQ_SPARK_SEQUENCES", "20"))
 SEED = seed_of("COMETMQ_SPARK_SEED", 0)

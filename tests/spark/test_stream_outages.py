@@ -22,10 +22,10 @@ from cometmq import Message, Producer
 from cometmq.errors import DataLossError, RemotingError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.runtime.clock import SystemClock
-from cometmq.spark import live_queues
-from cometmq.spark.live_admission import within_bytes
-from cometmq.spark.live_options import offsets_of
-from cometmq.spark.live_source import RocketMQSource
+from cometmq.spark.live import queues as live_queues
+from cometmq.spark.live.admission import within_bytes
+from cometmq.spark.live.options import offsets_of
+from cometmq.spark.live.source import RocketMQSource
 from cometmq.testing.cluster import Cluster
 
 TOPIC = "orders"

@@ -20,8 +20,8 @@ from cometmq import Message, Producer
 from cometmq.admin import AdminClient
 from cometmq.errors import DataLossError
 from cometmq.model.queue import MessageQueue
-from cometmq.spark import live_queues
-from cometmq.spark.live_options import MARKS
+from cometmq.spark.live import queues as live_queues
+from cometmq.spark.live.options import MARKS
 
 TOPIC = "orders"
 

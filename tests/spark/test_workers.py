@@ -11,7 +11,7 @@ from tests.waits import SEND_WAIT_MS
 from cometmq import Message, Producer
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.spark import workers
-from cometmq.spark.live_options import LiveOptions
+from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.workers import KEPT_S, KeptReaders
 from cometmq.testing.cluster import Cluster
 

@@ -89,21 +89,30 @@ ALLOWED: Final = {
     ("cometmq/cli/admin/app.py", "importlib"): "imports a command of ours, named by our own table",
     ("cometmq/cli/admin/output.py", "yaml"): "writes YAML for a terminal, by the safe dumper",
     ("cometmq/cli/connection.py", "yaml"): "reads a user's own file, texts only (BaseLoader)",
-    ("cometmq/cli/dev_console.py", "importlib"): "asks whether the console's packages are there",
-    ("cometmq/console/rendering.py", "jinja2"): "templates of ours only; all values are escaped",
-    ("cometmq/console/schemas.py", "subprocess"): (
+    ("cometmq/cli/dev/console.py", "importlib"): "asks whether the console's packages are there",
+    (
+        "cometmq/console/views/rendering.py",
+        "jinja2",
+    ): "templates of ours only; all values are escaped",
+    ("cometmq/console/schemas/store.py", "subprocess"): (
         "runs our own decoder with fixed arguments; schema and body go through its input"
     ),
     ("cometmq/cli/main.py", "importlib"): "imports a command of ours, named by our own table",
-    ("cometmq/cli/pipeline.py", "importlib"): "asks whether PySpark is installed",
-    ("cometmq/cli/pipeline_help.py", "importlib"): "asks whether PySpark is installed",
+    ("cometmq/cli/pipeline/command.py", "importlib"): "asks whether PySpark is installed",
+    ("cometmq/cli/pipeline/help.py", "importlib"): "asks whether PySpark is installed",
     ("cometmq/filtering/sql92.py", "importlib"): "reads our own grammar as a package resource",
     ("cometmq/idempotent/redis_store.py", "importlib"): "imports `redis`, which is an extra",
     ("cometmq/pipelines/page.py", "jinja2"): "fills our own template, with values escaped",
     ("cometmq/pipelines/catalogue.py", "importlib"): "imports a pipeline, named by our own table",
-    ("cometmq/runtime/bus_errors.py", "ctypes"): "has libc call a function when a page is gone",
-    ("cometmq/runtime/durable.py", "ctypes"): "calls renameat2 of libc with two paths",
-    ("cometmq/runtime/installation.py", "importlib"): "reads the metadata of installed packages",
+    (
+        "cometmq/runtime/host/bus_errors.py",
+        "ctypes",
+    ): "has libc call a function when a page is gone",
+    ("cometmq/runtime/state_files/durable.py", "ctypes"): "calls renameat2 of libc with two paths",
+    (
+        "cometmq/runtime/host/installation.py",
+        "importlib",
+    ): "reads the metadata of installed packages",
     ("cometmq/runtime/supervision/plan.py", "execv"): "becomes the supervisor: our interpreter",
     (
         "cometmq/runtime/supervision/supervisor.py",
@@ -114,7 +123,10 @@ ALLOWED: Final = {
     ("cometmq/testing/virtual/blocking.py", "subprocess"): "replaces it by what refuses, in tests",
     ("cometmq/testing/virtual/loop.py", "subprocess_exec"): "refuses it, in tests",
     ("cometmq/testing/virtual/loop.py", "subprocess_shell"): "refuses it, in tests",
-    ("cometmq/testing/virtual/touched.py", "ctypes"): "looks at a mapping's pages, in tests",
+    (
+        "cometmq/testing/virtual/storage/touched.py",
+        "ctypes",
+    ): "looks at a mapping's pages, in tests",
 }
 
 

@@ -21,10 +21,10 @@ from cometmq.broker.operation.settings_check import check_settings
 from cometmq.broker.server import VIP_PORT_DISTANCE
 from cometmq.cli.main import app
 from cometmq.console.config import PORT as CONSOLE_PORT
+from cometmq.metrics.catalogue import METRICS
 from cometmq.model.finding import Severity
 from cometmq.namesrv.config import DEFAULT_PORT, NamesrvConfig
-from cometmq.runtime.config import parse_properties, unknown_keys
-from cometmq.runtime.metric_catalogue import METRICS
+from cometmq.runtime.configuration.config import parse_properties, unknown_keys
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -26,22 +26,23 @@ from cometmq.model.names import group_fault, topic_fault
 from cometmq.model.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
-from cometmq.protocol import bodies, consumer_bodies
-from cometmq.protocol.batch import BatchEntry, decode_batch, encode_batch
+from cometmq.protocol.bodies import cluster as bodies
+from cometmq.protocol.bodies import consumers as consumer_bodies
+from cometmq.protocol.bodies.registration import decode_register_body
 from cometmq.protocol.codes import MQVersion, RequestCode
 from cometmq.protocol.command import RequestDecoder, decode_command
-from cometmq.protocol.compression import decompress
+from cometmq.protocol.fastjson.dialect import decode_body, encode_body, encode_strict_sorted, pretty
+from cometmq.protocol.fastjson.queue_table import decode_queue_table
 from cometmq.protocol.frame import Frame, FrameDecoder, SerializeType
 from cometmq.protocol.headers import PullMessageRequestHeader
-from cometmq.protocol.ids import parse_offset_id, parse_unique_id
-from cometmq.protocol.json_dialect import decode_body, encode_body, encode_strict_sorted, pretty
 from cometmq.protocol.limits import check_route
-from cometmq.protocol.properties import decode_properties, find_property
-from cometmq.protocol.queue_table import decode_queue_table
-from cometmq.protocol.recall_handle import RecallHandle
+from cometmq.protocol.messages.batch import BatchEntry, decode_batch, encode_batch
+from cometmq.protocol.messages.compression import decompress
+from cometmq.protocol.messages.ids import parse_offset_id, parse_unique_id
+from cometmq.protocol.messages.properties import decode_properties, find_property
+from cometmq.protocol.messages.recall_handle import RecallHandle
 from cometmq.protocol.redrive import LetterSelection
-from cometmq.protocol.register_body import decode_register_body
-from cometmq.runtime.config import parse_properties
+from cometmq.runtime.configuration.config import parse_properties
 
 _KIB = 1024
 Work = Callable[[Any], object]

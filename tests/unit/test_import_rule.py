@@ -14,12 +14,12 @@ from tests.waits import PROCESS_WAIT_S
 SOURCE = Path(__file__).parents[2] / "src" / "cometmq"
 
 RECORDS = (
-    "protocol.batch",
-    "protocol.record",
-    "protocol.record_columns",
-    "protocol.record_layout",
-    "protocol.ids",
-    "protocol.properties",
+    "protocol.messages.batch",
+    "protocol.messages.record",
+    "protocol.messages.record_columns",
+    "protocol.messages.record_layout",
+    "protocol.messages.ids",
+    "protocol.messages.properties",
 )
 
 # room: what it may import besides itself; entries with a dot allow one module (or package) only.
@@ -58,11 +58,11 @@ RULES: dict[str, frozenset[str]] = {
             "client",
             "model",
             "protocol.codes",
-            "protocol.compression",
+            "protocol.messages.compression",
             *RECORDS,
             "store.reading",
             "runtime.clock",
-            "runtime.file_lock",
+            "runtime.state_files.file_lock",
             "runtime.randomness",
         }
     ),
@@ -207,7 +207,7 @@ def test_the_packages_of_the_broker_import_one_way() -> None:
 @pytest.mark.parametrize(
     ("module", "code"),
     [
-        ("model.message", "from cometmq.protocol.record import decode_record"),
+        ("model.message", "from cometmq.protocol.messages.record import decode_record"),
         ("protocol.frame", "import cometmq.runtime"),
         ("protocol.frame", "from cometmq import runtime"),
         ("protocol.frame", "from ..store import store"),
@@ -216,7 +216,7 @@ def test_the_packages_of_the_broker_import_one_way() -> None:
         ("store.store", "from cometmq.protocol import command"),
         ("store.store", "from cometmq.filtering.tags import tag_matcher"),
         ("store.store", "from asyncio import Future"),
-        ("filtering.tags", "from cometmq.protocol.json_dialect import decode_body"),
+        ("filtering.tags", "from cometmq.protocol.fastjson.dialect import decode_body"),
         ("broker.send", "from cometmq.client.producing.producer import Producer"),
         ("broker.send", "def f():\n    import cometmq.testing"),
         ("client.producer", "if TYPE_CHECKING:\n    from cometmq.broker import server"),
@@ -224,7 +224,7 @@ def test_the_packages_of_the_broker_import_one_way() -> None:
         ("client.producer", "from cometmq.otel import OpenTelemetryHook"),
         ("client.producer", "from cometmq.bulk.sending import Parcel"),
         ("bulk.producer", "from cometmq.spark.options import Options"),
-        ("spark.store_source", "from cometmq.store.offline.store import open_offline"),
+        ("spark.stores.source", "from cometmq.store.offline.store import open_offline"),
         ("store.reading.files", "from cometmq.store.files.disk import Disk"),
         ("store.reading.files", "from ..disk import Disk"),
         ("console.app", "from cometmq.client import instance"),
@@ -251,15 +251,15 @@ def test_the_checker_finds_what_breaks_a_rule(module: str, code: str) -> None:
         ("model.message", "from . import properties"),
         ("model.names", "from cometmq.errors import IllegalArgumentError"),
         ("protocol.codes", "from cometmq._version import __version__"),
-        ("store.commit_log", "from cometmq.protocol.record import decode_record"),
+        ("store.commit_log", "from cometmq.protocol.messages.record import decode_record"),
         ("store.commit_log", "import mmap\nimport os"),
         ("broker.send", "from cometmq.store.store import MessageStore"),
         ("runtime.tasks", "task = asyncio.create_task(run())"),
         ("client.producer", "owner.spawn(run())"),
-        ("spark.store_source", "from cometmq.store.reading.files import StoreFiles"),
+        ("spark.stores.source", "from cometmq.store.reading.files import StoreFiles"),
         ("store.reading.files", "from cometmq.store.reading.lock import take_lock"),
         ("store.disk", "from cometmq.store.reading.lock import take_lock"),
-        ("cli.dev", "from cometmq.broker.server import Broker"),
+        ("cli.dev.command", "from cometmq.broker.server import Broker"),
         ("testing.cluster", "from cometmq.broker.server import Broker"),
         ("__init__", "from cometmq.client.sync import Producer"),
         ("aio", "from cometmq.client.producing.producer import Producer"),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.unit.test_reference import generator
 
-from cometmq.runtime.metric_catalogue import Kind
+from cometmq.metrics.catalogue import Kind
 
 ROOT = Path(__file__).parents[2]
 MADE = generator("monitoring")

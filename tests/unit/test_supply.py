@@ -88,7 +88,7 @@ def test_an_sbom_lists_the_scripts_that_the_console_brings() -> None:
 def test_the_image_has_the_console() -> None:
     text = (ROOT / "deploy/docker/Dockerfile").read_text()
     assert "--require-hashes -r locks/console.txt" in text
-    assert "import cometmq.console.serving" in text
+    assert "import cometmq.console.web.serving" in text
 
 
 def test_an_audit_counts_what_is_not_ignored() -> None:

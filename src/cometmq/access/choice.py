@@ -10,7 +10,7 @@ from cometmq.access.config import AccessConfig
 from cometmq.access.rules import Identity, Rules
 from cometmq.errors import ConfigError
 from cometmq.runtime.clock import BlockingClock
-from cometmq.runtime.files import Files
+from cometmq.runtime.state_files.files import Files
 from cometmq.runtime.workers import Workers
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cometmq.runtime.address_list import AddressList
+from cometmq.runtime.sockets.address_list import AddressList
 
 SECRET: Final[dict[str, Any]] = {"secret": True}
 

@@ -13,14 +13,14 @@ from cometmq.access.asked import Asked
 from cometmq.access.refusals import Refusals
 from cometmq.access.rules import Rules
 from cometmq.errors import AccessRefusedError, CometMQError
+from cometmq.metrics import catalogue as metric_catalogue
+from cometmq.metrics.exposition import Exposition
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind
 from cometmq.remoting.access import not_taken
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.dispatch import Handler
-from cometmq.runtime import metric_catalogue
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.exposition import Exposition
 
 
 class AccessControl:

@@ -6,7 +6,7 @@ import structlog
 
 from cometmq.access.config import AccessConfig
 from cometmq.remoting.protected import ProtectedMode
-from cometmq.runtime.addresses import bare_host, is_loopback, join_address
+from cometmq.runtime.sockets.addresses import bare_host, is_loopback, join_address
 
 log = structlog.get_logger(__name__)
 

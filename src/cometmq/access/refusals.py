@@ -6,8 +6,8 @@ from typing import Final
 
 from cometmq.access.asked import Asked
 from cometmq.errors import AccessRefusedError
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.loggers import get_logger
 
 log = get_logger(__name__)
 

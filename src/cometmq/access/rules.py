@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from cometmq.access.asked import Asked
+from cometmq.metrics.exposition import Exposition
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.exposition import Exposition
 from cometmq.runtime.tasks import TaskOwner
 
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from cometmq.admin.reading import settings_of
+from cometmq.admin.messages.reading import settings_of
 from cometmq.errors import AccessDeniedError, CometMQError, ConnectError, RemoteError
 from cometmq.model.finding import Finding, error, ok, warning
 from cometmq.model.names import TRACE_TOPIC, is_system_group
@@ -28,11 +28,11 @@ from cometmq.protocol.headers import (
 )
 from cometmq.remoting.client import Answer, RemotingClient, split_address
 from cometmq.remoting.credentials import Credentials, is_protected
-from cometmq.remoting.tls import Tls, tls_of
-from cometmq.runtime.addresses import Reach, is_loopback, join_address, look_up, reach_of
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.daemon_threads import DaemonThreads
-from cometmq.runtime.network import TCP_NETWORK, Network
+from cometmq.runtime.sockets.addresses import Reach, is_loopback, join_address, look_up, reach_of
+from cometmq.runtime.sockets.network import TCP_NETWORK, Network
+from cometmq.tls.contexts import Tls, tls_of
 
 T = TypeVar("T")
 

@@ -13,21 +13,21 @@ from cometmq.client.options import takes
 from cometmq.client.running import Lifecycle
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials, check_credentials
-from cometmq.remoting.tls import Tls, tls_of
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.network import Network
+from cometmq.runtime.sockets.network import Network
+from cometmq.tls.contexts import Tls, tls_of
 
 if TYPE_CHECKING:
-    from cometmq.admin.access import Access
-    from cometmq.admin.brokers import Brokers
+    from cometmq.admin.access.room import Access
+    from cometmq.admin.brokers.room import Brokers
     from cometmq.admin.explain.room import Explanations
-    from cometmq.admin.groups import Groups
+    from cometmq.admin.groups.offsets import Offsets
+    from cometmq.admin.groups.producers import Producers
+    from cometmq.admin.groups.room import Groups
     from cometmq.admin.health import Health
-    from cometmq.admin.messages import Messages
+    from cometmq.admin.messages.room import Messages
     from cometmq.admin.name_servers import NameServers
-    from cometmq.admin.offsets import Offsets
-    from cometmq.admin.producers import Producers
-    from cometmq.admin.topics import Topics
+    from cometmq.admin.topics.room import Topics
 
 # As in Java's tools.
 TIMEOUT_MS: Final = 5_000
@@ -108,37 +108,37 @@ class AdminClient(Lifecycle[Servers]):
 
     @cached_property
     def topics(self) -> Topics:
-        from cometmq.admin.topics import Topics
+        from cometmq.admin.topics.room import Topics
 
         return Topics(self._servers)
 
     @cached_property
     def groups(self) -> Groups:
-        from cometmq.admin.groups import Groups
+        from cometmq.admin.groups.room import Groups
 
         return Groups(self._servers)
 
     @cached_property
     def offsets(self) -> Offsets:
-        from cometmq.admin.offsets import Offsets
+        from cometmq.admin.groups.offsets import Offsets
 
         return Offsets(self._servers)
 
     @cached_property
     def messages(self) -> Messages:
-        from cometmq.admin.messages import Messages
+        from cometmq.admin.messages.room import Messages
 
         return Messages(self._servers)
 
     @cached_property
     def brokers(self) -> Brokers:
-        from cometmq.admin.brokers import Brokers
+        from cometmq.admin.brokers.room import Brokers
 
         return Brokers(self._servers)
 
     @cached_property
     def producers(self) -> Producers:
-        from cometmq.admin.producers import Producers
+        from cometmq.admin.groups.producers import Producers
 
         return Producers(self._servers)
 
@@ -150,7 +150,7 @@ class AdminClient(Lifecycle[Servers]):
 
     @cached_property
     def access(self) -> Access:
-        from cometmq.admin.access import Access
+        from cometmq.admin.access.room import Access
 
         return Access(self._servers)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from cometmq.admin.reading import settings_of
+from cometmq.admin.messages.reading import settings_of
 from cometmq.admin.room import Room
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
@@ -20,7 +20,7 @@ from cometmq.protocol.headers import (
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,
 )
-from cometmq.runtime.config import format_properties
+from cometmq.runtime.configuration.config import format_properties
 
 # What `update_config` can change at a running name server. Java's take more keys, among them files and
 # ports that take effect at the next start; ours refuse those.

@@ -10,20 +10,17 @@ import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from cometmq.admin import (
-    access,
-    brokers,
-    groups,
-    messages,
-    name_servers,
-    offsets,
-    producers,
-    topics,
-)
+from cometmq.admin import name_servers
+from cometmq.admin.access import room as access
+from cometmq.admin.brokers import room as brokers
 from cometmq.admin.client import AdminClient as AsyncAdminClient
 from cometmq.admin.explain.room import Explanations
+from cometmq.admin.groups import offsets, producers
+from cometmq.admin.groups import room as groups
 from cometmq.admin.health import Health
+from cometmq.admin.messages import room as messages
 from cometmq.admin.room import Room
+from cometmq.admin.topics import room as topics
 from cometmq.client.blocking import BlockingFace
 from cometmq.client.options import takes
 

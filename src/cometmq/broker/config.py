@@ -14,6 +14,7 @@ from typing import Final
 from cometmq.access.config import AccessConfig
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.errors import ConfigError, ConnectError
+from cometmq.logs.levels import check_levels
 from cometmq.model.route import MASTER_ID
 from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
@@ -21,13 +22,12 @@ from cometmq.remoting.client import split_address
 from cometmq.remoting.connection import DEFAULT_KEPT_BYTES, DEFAULT_WAITING_REQUESTS
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.remoting.server import DEFAULT_CONNECTIONS, DEFAULT_CONNECTIONS_PER_ADDRESS
-from cometmq.remoting.tls_config import TlsConfig, with_tls_file
 from cometmq.replication.config import ReplicationConfig
-from cometmq.runtime.address_list import AddressList
-from cometmq.runtime.addresses import bare_host, host_name, own_address
-from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
-from cometmq.runtime.log_levels import check_levels
+from cometmq.runtime.configuration.check import SERVER_PROMISES, Promise, checked_configs, is_true
+from cometmq.runtime.sockets.address_list import AddressList
+from cometmq.runtime.sockets.addresses import bare_host, host_name, own_address
 from cometmq.store.config import StoreConfig
+from cometmq.tls.config import TlsConfig, with_tls_file
 
 
 def _own_name() -> str:

@@ -12,8 +12,8 @@ from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.protocol import requests
 from cometmq.protocol.command import Request
-from cometmq.protocol.properties import find_property
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.messages.properties import find_property
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
-from cometmq.protocol.properties import encode_properties
-from cometmq.protocol.record import StoredRecord
+from cometmq.protocol.messages.properties import encode_properties
+from cometmq.protocol.messages.record import StoredRecord
 from cometmq.store.store import MessageStore
 
 

@@ -13,8 +13,8 @@ from typing import Final
 from cometmq.broker.refusal import Refused
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.queue_table import queue_key
+from cometmq.protocol.fastjson.dialect import encode_body
+from cometmq.protocol.fastjson.queue_table import queue_key
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.rotation import Rotation

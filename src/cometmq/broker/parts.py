@@ -20,9 +20,9 @@ from cometmq.broker.topics.topics import TopicManager
 from cometmq.remoting.dispatch import Handlers
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.files import Files
 from cometmq.runtime.randomness import Randomness
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_files.files import Files
+from cometmq.runtime.state_files.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
 from cometmq.store.files.disk import Disk

@@ -54,22 +54,21 @@ from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
 from cometmq.errors import ConfigError
 from cometmq.filtering import sql92
-from cometmq.protocol.ids import pack_host
+from cometmq.metrics.catalogue import Server
+from cometmq.protocol.messages.ids import pack_host
 from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import Places, RemotingServer
-from cometmq.remoting.server_tls import server_tls
 from cometmq.replication.config import ReplicationConfig
-from cometmq.runtime.addresses import join_address
 from cometmq.runtime.clock import BlockingClock, SteadyClock
-from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.metric_catalogue import Server
-from cometmq.runtime.network import Network
 from cometmq.runtime.randomness import Randomness
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.sockets.addresses import join_address
+from cometmq.runtime.sockets.network import Network
+from cometmq.runtime.state_files.json_file import JsonFile
+from cometmq.runtime.state_files.state_writer import StateWriter
 from cometmq.runtime.surroundings import current, files_of
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
@@ -77,6 +76,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
 from cometmq.store.store import MessageStore
+from cometmq.tls.server import server_tls
 
 if TYPE_CHECKING:
     from cometmq.access.users.store import UserStore

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from cometmq.errors import ConfigError
-from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_files.json_file import JsonFile
 
 log = structlog.get_logger(__name__)
 

@@ -21,17 +21,17 @@ from cometmq.broker.topics.journal import TopicJournal
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import ConfigError
 from cometmq.model.topic import DataVersion
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.cluster import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.json_dialect import decode_body, pretty_pieces
+from cometmq.protocol.fastjson.dialect import decode_body, pretty_pieces
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.files import SYSTEM_FILES, Files
-from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.state_writer import Capture, StateWriter
+from cometmq.runtime.state_files.files import SYSTEM_FILES, Files
+from cometmq.runtime.state_files.json_file import JsonFile
+from cometmq.runtime.state_files.state_writer import Capture, StateWriter
 from cometmq.runtime.workers import THREADS, Workers
 
 log = structlog.get_logger(__name__)

@@ -30,7 +30,7 @@ from cometmq.filtering.tags import build_subscription, selects_all
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL, SubscriptionData
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.record_columns import field, read_columns
+from cometmq.protocol.messages.record_columns import field, read_columns
 from cometmq.runtime.back_off import BackOff
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ class Parcel:
     """Holds the content of one request.
 
     For a batch of `count` messages `properties` is None and `body` is the batch's encoding (see
-    `cometmq.protocol.batch`). For one message `properties` is its properties string, with its
+    `cometmq.protocol.messages.batch`). For one message `properties` is its properties string, with its
     unique id. A parcel that is not `ordered` may also go to another queue of the topic.
     """
 

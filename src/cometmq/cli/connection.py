@@ -14,7 +14,7 @@ from cometmq.errors import ConfigError
 if TYPE_CHECKING:
     from cometmq.admin.client import AdminClient
     from cometmq.remoting.credentials import Credentials
-    from cometmq.remoting.tls import Tls
+    from cometmq.tls.contexts import Tls
 
 PANEL: Final = "Connection"
 # Where mqadmin looks for credentials, below ROCKETMQ_HOME.
@@ -158,7 +158,7 @@ def tls_of_options(use_tls: bool, file: Path | None, ca_file: Path | None) -> bo
         raise ConfigError("--ca-file and --tlsConfigFile: give one of them")
     if file is None and ca_file is None:
         return use_tls or None
-    from cometmq.remoting.tls import Tls
+    from cometmq.tls.contexts import Tls
 
     return Tls.from_properties(file) if file is not None else Tls(ca_file=str(ca_file))
 

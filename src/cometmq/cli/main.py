@@ -25,8 +25,8 @@ from cometmq.errors import (
     StoreLockedError,
     StoreUnusableError,
 )
-from cometmq.runtime.line_writer import reserve_standard_descriptors
-from cometmq.runtime.plain import plain
+from cometmq.logs.line_writer import reserve_standard_descriptors
+from cometmq.logs.plain import plain
 
 _GIVEN_WRONG = (
     ConfigError,
@@ -39,17 +39,17 @@ _GIVEN_WRONG = (
 # Where the commands are: the module in `cometmq.cli`, and the function or the typer application in it.
 # A module is imported when its command is called: a short command would wait for those of all others.
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "dev": ("dev", "dev"),
-    "namesrv": ("namesrv", "namesrv"),
-    "broker": ("broker", "broker"),
-    "console": ("console", "app"),
-    "doctor": ("doctor", "doctor"),
-    "probe": ("doctor", "probe"),
-    "pipeline": ("pipeline", "pipeline"),
+    "dev": ("dev.command", "dev"),
+    "namesrv": ("servers.namesrv", "namesrv"),
+    "broker": ("servers.broker", "broker"),
+    "console": ("servers.console", "app"),
+    "doctor": ("doctor.command", "doctor"),
+    "probe": ("doctor.command", "probe"),
+    "pipeline": ("pipeline.command", "pipeline"),
     "admin": ("admin.app", "app"),
-    "explain": ("explain", "app"),
-    "bench": ("bench", "app"),
-    "store": ("store", "app"),
+    "explain": ("explain.command", "app"),
+    "bench": ("bench.command", "app"),
+    "store": ("store.command", "app"),
 }
 
 
@@ -79,7 +79,7 @@ def _built(name: str) -> Any:
 
 def _class_of(name: str) -> type[Command]:
     if name == "pipeline":
-        from cometmq.cli.pipeline_help import PipelineCommand
+        from cometmq.cli.pipeline.help import PipelineCommand
 
         return PipelineCommand
     return Command

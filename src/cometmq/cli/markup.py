@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.markup import escape
 
-from cometmq.runtime.plain import plain
+from cometmq.logs.plain import plain
 
 
 def as_markup(text: str) -> str:

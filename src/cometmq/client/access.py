@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.remoting.credentials import Credentials, check_credentials
-from cometmq.remoting.tls import Tls, tls_of
+from cometmq.tls.contexts import Tls, tls_of
 
 __all__ = ["PLAIN", "Access", "Credentials", "Tls", "access_of"]
 

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from cometmq.client.options import NamesOptions
 from cometmq.client.running import Lifecycle
 from cometmq.errors import ClientStateError
-from cometmq.runtime.forks import PROCESS
+from cometmq.forks import PROCESS
 from cometmq.runtime.portal import LoopThread
 from cometmq.runtime.surroundings import current
 

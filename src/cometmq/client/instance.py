@@ -29,27 +29,27 @@ from cometmq.errors import (
     RequestTimeoutError,
     RouteNotFoundError,
 )
+from cometmq.forks import PROCESS
 from cometmq.model import properties as p
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.model.route import MASTER_ID
 from cometmq.model.subscription import ConsumerData, ProducerData
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.bodies.cluster import HeartbeatData
 from cometmq.protocol.command import Request
 from cometmq.protocol.headers import (
     CheckTransactionStateRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
 )
-from cometmq.protocol.ids import UniqueIdGenerator, pack_host
-from cometmq.protocol.properties import find_property
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.messages.ids import UniqueIdGenerator, pack_host
+from cometmq.protocol.messages.properties import find_property
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.remoting.client import RemotingClient, split_address
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
-from cometmq.runtime.forks import PROCESS
-from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
+from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 

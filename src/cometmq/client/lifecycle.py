@@ -18,10 +18,10 @@ from cometmq.client.running import Lifecycle
 from cometmq.model.names import check_group
 from cometmq.remoting.credentials import Credentials
 from cometmq.remoting.hooks import RpcHook
-from cometmq.remoting.tls import Tls
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.network import Network
 from cometmq.runtime.randomness import Randomness
+from cometmq.runtime.sockets.network import Network
+from cometmq.tls.contexts import Tls
 
 
 class Cached(NamedTuple):

@@ -18,7 +18,7 @@ from cometmq.model.names import (
     is_retry_topic,
 )
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
+from cometmq.protocol.messages.properties import MAX_PROPERTIES_LENGTH
 
 MAX_MESSAGE_SIZE_BYTES: Final = 4 * 1024 * 1024
 MAX_ADDRESSES: Final = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any, Final
 
-from cometmq.runtime.loggers import configure_when_imported
+from cometmq.logs.loggers import configure_when_imported
 
 # Passed on to `logging` as they are: the application decides there how a traceback is written.
 _FOR_LOGGING: Final = ("exc_info", "stack_info", "stacklevel")

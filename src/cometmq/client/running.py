@@ -11,7 +11,7 @@ from typing import Generic, Self, TypeVar
 from cometmq.client.logs import use_standard_logging
 from cometmq.client.options import NamesOptions
 from cometmq.errors import ClientStateError, ForkedClientError
-from cometmq.runtime.forks import PROCESS
+from cometmq.forks import PROCESS
 from cometmq.runtime.surroundings import current
 
 RunningT = TypeVar("RunningT")

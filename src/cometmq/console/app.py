@@ -13,9 +13,6 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from cometmq.console import live
-from cometmq.console.advice import is_not_there
-from cometmq.console.guard import Guard
 from cometmq.console.limits import note
 from cometmq.console.pages import (
     audit,
@@ -43,7 +40,10 @@ from cometmq.console.pages import (
     transactions,
     why,
 )
-from cometmq.console.rendering import HERE, render
+from cometmq.console.views.advice import is_not_there
+from cometmq.console.views.rendering import HERE, render
+from cometmq.console.web import live
+from cometmq.console.web.guard import Guard
 from cometmq.errors import CometMQError, IllegalArgumentError
 
 if TYPE_CHECKING:

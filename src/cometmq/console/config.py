@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cometmq.console.accounts import Accounts
+from cometmq.console.users.accounts import Accounts
 from cometmq.errors import ConfigError
-from cometmq.runtime.address_list import AddressList
-from cometmq.runtime.addresses import is_loopback
+from cometmq.runtime.sockets.address_list import AddressList
+from cometmq.runtime.sockets.addresses import is_loopback
 
 if TYPE_CHECKING:
     from cometmq.admin.client import AdminClient

@@ -1,7 +1,7 @@
 """Declare every limit of the console: its `/metrics`, the reference and the tests read this table.
 
 A limit has the name of the constant in the code that holds it, and is that of one console: those of
-brokers and name servers are in `cometmq.runtime.limit_catalogue`, and some have the same name there. What
+brokers and name servers are in `cometmq.metrics.limits`, and some have the same name there. What
 only cuts a list or a text that a page shows is no limit of this table: nobody is refused, and the page
 says so. `tests/console/test_limits_named.py` hits every limit.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cometmq.runtime.limit_catalogue import Limit
-from cometmq.runtime.metric_catalogue import Server
+from cometmq.metrics.catalogue import Server
+from cometmq.metrics.limits import Limit
 
 CONSOLE_LIMITS: Final[dict[str, Limit]] = {}
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from starlette.exceptions import HTTPException
 
-from cometmq.runtime.limit_hits import LimitHits
+from cometmq.metrics.limit_hits import LimitHits
 
 
 class LimitMetError(HTTPException):

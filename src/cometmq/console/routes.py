@@ -21,15 +21,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from cometmq.console.asking import for_a_page
-from cometmq.console.audit import action_id
-from cometmq.console.cookies import cookies_of
-from cometmq.console.fields import Bound, too_long
 from cometmq.console.limits import LimitMetError
-from cometmq.console.rendering import render, told, words
-from cometmq.console.sessions import Note
+from cometmq.console.users.audit import action_id
+from cometmq.console.users.sessions import Note
+from cometmq.console.views.fields import Bound, too_long
+from cometmq.console.views.rendering import render, told, words
+from cometmq.console.watching.asking import for_a_page
+from cometmq.console.web.cookies import cookies_of
 from cometmq.errors import CometMQError, ServersFailedError
-from cometmq.runtime.loggers import get_logger
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.slices import run_slices
 
 if TYPE_CHECKING:

@@ -8,25 +8,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.client import AdminClient
-from cometmq.console.accounts import AccountsFile
-from cometmq.console.audit import AuditLog
 from cometmq.console.config import ConsoleConfig
-from cometmq.console.group_views import SeenGroups
 from cometmq.console.limit_catalogue import CONSOLE_LIMITS
-from cometmq.console.logins import Logins
-from cometmq.console.places import Places
-from cometmq.console.recent import Recent
-from cometmq.console.report_files import ReportList
-from cometmq.console.schemas import Schemas
-from cometmq.console.sessions import Sessions
-from cometmq.console.turns import AccountTurns
-from cometmq.console.watch import Watch
-from cometmq.runtime.addresses import bare_host, join_address
+from cometmq.console.schemas.store import Schemas
+from cometmq.console.users.accounts import AccountsFile
+from cometmq.console.users.audit import AuditLog
+from cometmq.console.users.logins import Logins
+from cometmq.console.users.sessions import Sessions
+from cometmq.console.views.group_views import SeenGroups
+from cometmq.console.views.report_files import ReportList
+from cometmq.console.watching.recent import Recent
+from cometmq.console.watching.watch import Watch
+from cometmq.console.web.places import Places
+from cometmq.console.web.turns import AccountTurns
+from cometmq.metrics.catalogue import LIMIT_HITS, Server
+from cometmq.metrics.exposition import Exposition
+from cometmq.metrics.limit_hits import LimitHits
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.exposition import Exposition
-from cometmq.runtime.limit_hits import LimitHits
-from cometmq.runtime.metric_catalogue import LIMIT_HITS, Server
 from cometmq.runtime.rotation import LoopTurns
+from cometmq.runtime.sockets.addresses import bare_host, join_address
 from cometmq.runtime.tasks import TaskOwner
 
 COOKIE: Final = "cometmq-session"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from cometmq.errors import IllegalArgumentError, KeyStoreError
+from cometmq.forks import PROCESS
 from cometmq.idempotent.keys import WEEK_S, Begun, KeyState, check_seconds, new_token
-from cometmq.runtime.forks import PROCESS
 from cometmq.runtime.surroundings import current
 
 MAX_KEYS: Final = 1_000_000

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from cometmq.errors import KeyStoreError
+from cometmq.forks import PROCESS
 from cometmq.idempotent.keys import WEEK_S, Begun, KeyState, check_seconds, new_token
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.forks import PROCESS
 
 # How long one user of the file waits for another; each holds it for one small transaction.
 BUSY_TIMEOUT_S: Final = 30.0

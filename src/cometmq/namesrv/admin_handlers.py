@@ -11,25 +11,30 @@ from typing import Final
 import structlog
 
 from cometmq.errors import CometMQError
+from cometmq.logs.setup import change_log_level, check_log_is_ours
 from cometmq.namesrv.config import CHANGEABLE_KEYS, CONFIG_CLASSES, NAMESRV_PROMISES, NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import success
 from cometmq.namesrv.route_json import cluster_info_json
 from cometmq.namesrv.route_table import FLAG_UNIT, FLAG_UNIT_SUB, RouteTable
 from cometmq.protocol import headers, limits, requests
-from cometmq.protocol.bodies import KVTable, TopicList
+from cometmq.protocol.bodies.cluster import KVTable, TopicList
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.config import Configuration, from_properties, to_properties
-from cometmq.runtime.config_check import check_changeable, check_update, decode_update, prepare
-from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.logging import change_log_level, check_log_is_ours
+from cometmq.runtime.configuration.check import (
+    check_changeable,
+    check_update,
+    decode_update,
+    prepare,
+)
+from cometmq.runtime.configuration.config import Configuration, from_properties, to_properties
 from cometmq.runtime.slices import run_slices
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_files.json_file import JsonFile
+from cometmq.runtime.state_files.state_writer import StateWriter
 
 log = structlog.get_logger(__name__)
 

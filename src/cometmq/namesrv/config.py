@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.access.config import AccessConfig
+from cometmq.logs.levels import check_levels
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
 from cometmq.remoting.connection import DEFAULT_KEPT_BYTES, DEFAULT_WAITING_REQUESTS
 from cometmq.remoting.holdings import DEFAULT_LIMIT_BYTES
 from cometmq.remoting.server import DEFAULT_CONNECTIONS, DEFAULT_CONNECTIONS_PER_ADDRESS
-from cometmq.remoting.tls_config import TlsConfig, with_tls_file
-from cometmq.runtime.address_list import AddressList
-from cometmq.runtime.config import keys_of
-from cometmq.runtime.config_check import SERVER_PROMISES, Promise, checked_configs, is_true
-from cometmq.runtime.log_levels import check_levels
+from cometmq.runtime.configuration.check import SERVER_PROMISES, Promise, checked_configs, is_true
+from cometmq.runtime.configuration.config import keys_of
+from cometmq.runtime.sockets.address_list import AddressList
+from cometmq.tls.config import TlsConfig, with_tls_file
 
 DEFAULT_PORT = 9876
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.errors import CometMQError
-from cometmq.protocol.bodies import KVConfigSerializeWrapper
+from cometmq.protocol.bodies.cluster import KVConfigSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.json_dialect import decode_body, pretty_pieces
-from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.protocol.fastjson.dialect import decode_body, pretty_pieces
+from cometmq.runtime.state_files.json_file import JsonFile
+from cometmq.runtime.state_files.state_writer import StateWriter
 
 # Holds `brokerA:4;brokerB:4` by topic: the queues of topics that are ordered across all brokers.
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"

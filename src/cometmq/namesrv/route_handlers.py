@@ -19,18 +19,18 @@ from cometmq.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from cometmq.namesrv.route_json import member_group_json, route_json
 from cometmq.namesrv.route_table import BrokerKey, LiveBroker, Registration, RouteTable
 from cometmq.protocol import headers, limits, requests
-from cometmq.protocol.bodies import KVTable
+from cometmq.protocol.bodies.cluster import KVTable
+from cometmq.protocol.bodies.registration import Registered, check_body_crc, decode_register_body
 from cometmq.protocol.codes import MQVersion, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
+from cometmq.protocol.fastjson.dialect import encode_body, encode_strict_sorted
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import encode_body, encode_strict_sorted
-from cometmq.protocol.register_body import Registered, check_body_crc, decode_register_body
 from cometmq.remoting.access import Access
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.addresses import bare_host, is_loopback
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.garbage import resting
+from cometmq.runtime.sockets.addresses import bare_host, is_loopback
 
 log = structlog.get_logger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from cometmq.model.route import BrokerData, ClusterInfo, TopicRouteData
-from cometmq.protocol.bodies import BrokerMemberGroup
+from cometmq.protocol.bodies.cluster import BrokerMemberGroup
 
 _encoder: Final = msgspec.json.Encoder()
 

@@ -29,9 +29,9 @@ from cometmq.model.route import (
 from cometmq.model.sysflag import PERM_RW, PERM_WRITE
 from cometmq.model.topic import DataVersion
 from cometmq.namesrv.config import NamesrvConfig
-from cometmq.protocol.bodies import BrokerMemberGroup
+from cometmq.protocol.bodies.cluster import BrokerMemberGroup
+from cometmq.protocol.bodies.registration import StaticTopicMapping, TopicQueues
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.register_body import StaticTopicMapping, TopicQueues
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 DEFAULT_LIVE_TIMEOUT_MS: Final = 120_000

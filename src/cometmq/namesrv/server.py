@@ -17,31 +17,31 @@ from cometmq.access.control import AccessControl
 from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
 from cometmq.access.rules import Identity
 from cometmq.errors import ConfigError
+from cometmq.metrics import catalogue as metric_catalogue
+from cometmq.metrics.catalogue import Server
+from cometmq.metrics.exposition import Exposition
 from cometmq.namesrv.admin_handlers import AdminHandlers
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import RouteHandlers
 from cometmq.namesrv.route_table import RouteTable
-from cometmq.protocol import json_dialect
+from cometmq.protocol.fastjson import dialect as json_dialect
 from cometmq.remoting.access import Access, AdminAccess
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
 from cometmq.remoting.server import Places, RemotingServer
-from cometmq.remoting.server_tls import server_tls
-from cometmq.runtime import metric_catalogue
-from cometmq.runtime.addresses import host_name, join_address
 from cometmq.runtime.clock import BlockingClock
-from cometmq.runtime.config import Configuration
-from cometmq.runtime.exposition import Exposition
-from cometmq.runtime.metric_catalogue import Server
-from cometmq.runtime.network import Network
+from cometmq.runtime.configuration.config import Configuration
 from cometmq.runtime.slices import run_slices
-from cometmq.runtime.state_writer import LOOK_PERIOD_S, StateWriter
+from cometmq.runtime.sockets.addresses import host_name, join_address
+from cometmq.runtime.sockets.network import Network
+from cometmq.runtime.state_files.state_writer import LOOK_PERIOD_S, StateWriter
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
+from cometmq.tls.server import server_tls
 
 if TYPE_CHECKING:
     from cometmq.remoting.monitoring import Monitoring

@@ -19,7 +19,7 @@ from functools import total_ordering
 from pathlib import Path, PurePath
 from typing import Final, Protocol, Self
 
-from cometmq.runtime.durable import write_atomically
+from cometmq.runtime.state_files.durable import write_atomically
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/]*(/.*)?", re.IGNORECASE)
 # A request to an object store takes some 10 to 50 ms, of which nearly all is waiting.

@@ -23,12 +23,12 @@ from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.known_names import unknown_name
-from cometmq.protocol.json_dialect import decode_body
-from cometmq.spark.columns import COLUMNS
+from cometmq.protocol.fastjson.dialect import decode_body
 from cometmq.spark.gaps import Gap, noted_gaps
 from cometmq.spark.jvm import reader_for, reads_in_jvm
-from cometmq.spark.live_options import LiveOptions, table_of
-from cometmq.spark.schema import arrow_schema
+from cometmq.spark.live.options import LiveOptions, table_of
+from cometmq.spark.rows.columns import COLUMNS
+from cometmq.spark.rows.schema import arrow_schema
 from cometmq.store.reading.files import StoreFiles
 
 Range = tuple[int, int]

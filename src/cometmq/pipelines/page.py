@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipelines.report import Report, Section, Table
-from cometmq.runtime.durable import write_atomically
+from cometmq.runtime.state_files.durable import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Plot

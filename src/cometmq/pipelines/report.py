@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.durable import write_atomically
+from cometmq.runtime.state_files.durable import write_atomically
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cometmq.protocol import headers as h
+from cometmq.protocol.bodies.overview import EpochEntryCache
 from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.overview_bodies import EpochEntryCache
 from cometmq.protocol.request_type import (
     ANY_ACCOUNT,
     CLUSTER,

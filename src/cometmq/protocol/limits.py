@@ -17,14 +17,14 @@ from cometmq.model.subscription import (
     MAX_TAGS,
     SubscriptionData,
 )
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.cluster import (
     HeartbeatData,
     LockBatchRequestBody,
     SubscriptionGroupList,
     TopicConfigList,
 )
-from cometmq.protocol.overview_bodies import SetMessageRequestModeRequestBody
-from cometmq.protocol.pop_bodies import BatchAckMessageRequestBody
+from cometmq.protocol.bodies.overview import SetMessageRequestModeRequestBody
+from cometmq.protocol.pop.bodies import BatchAckMessageRequestBody
 
 _MIB: Final = 1024 * 1024
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cometmq.protocol.bodies import Body
+from cometmq.protocol.bodies.cluster import Body
 from cometmq.protocol.header import Header, Int64
 
 NO_END_MS = 2**63 - 1

@@ -13,10 +13,10 @@ from enum import Enum, IntEnum, auto
 from typing import Any, Final, Generic, TypeVar
 
 from cometmq.protocol.command import RemotingCommand, Request, request
+from cometmq.protocol.fastjson.dialect import MAX_DIALECT_REQUEST_LENGTH, decode_body, encode_body
 from cometmq.protocol.header import Header, HeaderT
-from cometmq.protocol.json_dialect import MAX_DIALECT_REQUEST_LENGTH, decode_body, encode_body
 from cometmq.protocol.limits import check_objects, listed_names
-from cometmq.protocol.pop_handle import asked_topic
+from cometmq.protocol.pop.handle import asked_topic
 
 AnswerT = TypeVar("AnswerT", bound=Header)
 BodyT = TypeVar("BodyT")

@@ -28,11 +28,10 @@ from typing import Final
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.route import ClusterInfo, TopicRouteData
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.protocol import access_bodies as a
 from cometmq.protocol import headers as h
 from cometmq.protocol import limits
-from cometmq.protocol import pop_headers as pop
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies import access as a
+from cometmq.protocol.bodies.cluster import (
     CheckClientRequestBody,
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
@@ -54,18 +53,15 @@ from cometmq.protocol.bodies import (
     TopicList,
     UnlockBatchRequestBody,
 )
-from cometmq.protocol.codes import OwnRequestCode, ResponseCode
-from cometmq.protocol.codes import RequestCode as Code
-from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from cometmq.protocol.header import NoHeader
-from cometmq.protocol.inspection_bodies import (
+from cometmq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from cometmq.protocol.bodies.inspection import (
     BrokerStatsData,
     ConsumerConnection,
     ProducerConnection,
     QueryConsumeTimeSpanBody,
     QuerySubscriptionResponseBody,
 )
-from cometmq.protocol.overview_bodies import (
+from cometmq.protocol.bodies.overview import (
     CheckRocksdbCqWriteResult,
     GroupForbidden,
     HARuntimeInfo,
@@ -73,7 +69,11 @@ from cometmq.protocol.overview_bodies import (
     QueryCorrectionOffsetBody,
     SetMessageRequestModeRequestBody,
 )
-from cometmq.protocol.pop_bodies import BatchAckMessageRequestBody
+from cometmq.protocol.codes import OwnRequestCode, ResponseCode
+from cometmq.protocol.codes import RequestCode as Code
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.pop import headers as pop
+from cometmq.protocol.pop.bodies import BatchAckMessageRequestBody
 from cometmq.protocol.redrive import (
     LetterSelection,
     RedriveDeadLettersRequestHeader,

@@ -15,7 +15,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind, Right
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.dispatch import Handler
-from cometmq.runtime.address_list import AddressList, is_own_machine
+from cometmq.runtime.sockets.address_list import AddressList, is_own_machine
 
 KEY: Final = "adminFrom"
 

@@ -16,8 +16,8 @@ import functools
 from typing import TYPE_CHECKING, Final
 
 from cometmq.errors import ConnectionLostError, RequestTimeoutError, TooManyRequestsError
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol.command import RemotingCommand
-from cometmq.runtime.loggers import get_logger
 
 if TYPE_CHECKING:
     from cometmq.remoting.connection import Connection

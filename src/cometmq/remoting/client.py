@@ -17,10 +17,10 @@ from cometmq.remoting.connection import DEFAULT_LIMITS, Connection, ConnectionLi
 from cometmq.remoting.credentials import Credentials, Signer, refused
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.hooks import RpcHooks
-from cometmq.remoting.tls import Tls, handshake_fault
-from cometmq.runtime.addresses import bare_host
-from cometmq.runtime.network import TCP_NETWORK, Network
+from cometmq.runtime.sockets.addresses import bare_host
+from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.tls.contexts import Tls, handshake_fault
 
 ASK_TIMEOUT_S: Final = 3.0
 # Not Final: mypyc would copy it to where it is used, and tests on busy machines have it larger.

@@ -25,6 +25,7 @@ from cometmq.errors import (
     RequestTimeoutError,
     StoreError,
 )
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import (
     FLAG_ONEWAY,
@@ -38,7 +39,7 @@ from cometmq.protocol.command import (
     response,
 )
 from cometmq.protocol.frame import MAX_FRAME_LENGTH, Frame, FrameDecoder, SerializeType
-from cometmq.protocol.ids import pack_host
+from cometmq.protocol.messages.ids import pack_host
 from cometmq.protocol.refused_requests import unsupported
 from cometmq.remoting.calls import UNASKED, Calls
 from cometmq.remoting.dispatch import UNSERVED, Handlers
@@ -50,11 +51,10 @@ from cometmq.remoting.holdings import (
 )
 from cometmq.remoting.serving import CONGESTED, FULL, Serving
 from cometmq.remoting.turns import ServingTurns
-from cometmq.runtime.address_list import plain_ip
-from cometmq.runtime.addresses import join_address
-from cometmq.runtime.loggers import get_logger
+from cometmq.runtime.sockets.address_list import plain_ip
+from cometmq.runtime.sockets.addresses import join_address
+from cometmq.runtime.sockets.write_lines import write_lines
 from cometmq.runtime.tasks import TaskOwner
-from cometmq.runtime.write_lines import write_lines
 
 log = get_logger(__name__)
 

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.errors import ProtocolError
+from cometmq.metrics.limit_hits import LimitHits
 from cometmq.protocol.command import RemotingCommand, Request, RequestDecoder
 from cometmq.protocol.header import HeaderT
 from cometmq.protocol.request_type import Action, AnyRequestType, RequestType, ResourceKind, Right
-from cometmq.runtime.limit_hits import LimitHits
 
 if TYPE_CHECKING:
     from cometmq.remoting.access import Access

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from cometmq.runtime.loggers import get_logger
+from cometmq.logs.loggers import get_logger
 
 log = get_logger(__name__)
 

@@ -22,9 +22,9 @@ import structlog
 
 from cometmq.errors import ConfigError
 from cometmq.remoting.protected import ProtectedMode
-from cometmq.runtime.address_list import plain_ip
-from cometmq.runtime.addresses import join_address
-from cometmq.runtime.network import TCP_NETWORK, Listener, Network
+from cometmq.runtime.sockets.address_list import plain_ip
+from cometmq.runtime.sockets.addresses import join_address
+from cometmq.runtime.sockets.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)

@@ -18,6 +18,9 @@ import structlog
 
 from cometmq._version import __version__
 from cometmq.errors import CometMQError
+from cometmq.metrics import catalogue as m
+from cometmq.metrics.exposition import CONTENT_TYPE, Exposition
+from cometmq.metrics.limits import LIMITS
 from cometmq.model.histogram import LATENCY_BITS, bounds, latencies
 from cometmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from cometmq.remoting import connection
@@ -25,13 +28,10 @@ from cometmq.remoting.dispatch import UNSERVED, Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.http_server import HttpAnswer, HttpRequest, HttpServer, text
 from cometmq.remoting.protected import ProtectedMode
-from cometmq.runtime import metric_catalogue as m
-from cometmq.runtime.addresses import bare_host, is_loopback
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.exposition import CONTENT_TYPE, Exposition
-from cometmq.runtime.limit_catalogue import LIMITS
-from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.slices import SLICE_S
+from cometmq.runtime.sockets.addresses import bare_host, is_loopback
+from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family

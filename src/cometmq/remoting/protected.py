@@ -12,12 +12,12 @@ from typing import Final
 
 import structlog
 
+from cometmq.logs.rare_line import RareLine
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.remoting.connection import Connection
-from cometmq.runtime.address_list import AddressList, is_own_machine
-from cometmq.runtime.handshakes import MOST_STRANGERS, STRANGER_S
-from cometmq.runtime.rare_line import RareLine
+from cometmq.runtime.sockets.address_list import AddressList, is_own_machine
+from cometmq.tls.handshakes import MOST_STRANGERS, STRANGER_S
 
 log = structlog.get_logger(__name__)
 

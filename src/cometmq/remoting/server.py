@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cometmq.errors import ConfigError
+from cometmq.logs.rare_line import RareLine
 from cometmq.protocol.frame import SerializeType
 from cometmq.remoting.connection import (
     DEFAULT_LIMITS,
@@ -22,17 +23,16 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import MEASURE_PERIOD_S, SLOW_BYTES_PER_S, Holdings
 from cometmq.remoting.protected import ProtectedMode, Strangers
 from cometmq.remoting.turns import ServingTurns
-from cometmq.runtime.addresses import join_address, network_of
-from cometmq.runtime.arrivals import Arrival
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.handshakes import Door
-from cometmq.runtime.limits import descriptors_for_connections
-from cometmq.runtime.network import TCP_NETWORK, Listener, Network
-from cometmq.runtime.rare_line import RareLine
+from cometmq.runtime.host.process_limits import descriptors_for_connections
+from cometmq.runtime.sockets.addresses import join_address, network_of
+from cometmq.runtime.sockets.arrivals import Arrival
+from cometmq.runtime.sockets.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import OnDemand, TaskOwner
+from cometmq.tls.handshakes import Door
 
 if TYPE_CHECKING:
-    from cometmq.remoting.server_tls import ServerTls
+    from cometmq.tls.server import ServerTls
 
 log = structlog.get_logger(__name__)
 

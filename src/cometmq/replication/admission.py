@@ -16,12 +16,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from cometmq.logs.loggers import get_logger
+from cometmq.logs.rare_line import RareLine
 from cometmq.protocol.replication import TOKEN_SIZE
 from cometmq.remoting.protected import TOLD_EVERY_S
-from cometmq.runtime.address_list import AddressList, is_own_machine
-from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.randomness import secret_bytes
-from cometmq.runtime.rare_line import RareLine
+from cometmq.runtime.sockets.address_list import AddressList, is_own_machine
 
 log = get_logger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from cometmq.errors import ConfigError
 from cometmq.protocol.replication import MAX_BODY_SIZE
-from cometmq.runtime.address_list import AddressList
+from cometmq.runtime.sockets.address_list import AddressList
 
 MASTER_ROLES: Final = ("ASYNC_MASTER", "SYNC_MASTER")
 ROLES: Final = (*MASTER_ROLES, "SLAVE")

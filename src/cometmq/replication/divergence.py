@@ -23,8 +23,8 @@ from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import ViewMessageRequestHeader
-from cometmq.protocol.record import MAGIC_BLANK
-from cometmq.protocol.record_layout import BODY_AT, HEAD, HEAD_SIZE
+from cometmq.protocol.messages.record import MAGIC_BLANK
+from cometmq.protocol.messages.record_layout import BODY_AT, HEAD, HEAD_SIZE
 from cometmq.remoting.client import ASK_TIMEOUT_S, RemotingClient
 from cometmq.remoting.credentials import refused
 from cometmq.store.log.scan import ScannedRecord, check_record

@@ -16,18 +16,18 @@ from typing import Final
 import structlog
 
 from cometmq.errors import ConfigError
-from cometmq.remoting.server_tls import ServerTls
+from cometmq.logs.rare_line import RareLine
 from cometmq.replication.admission import MOST_UNKNOWN, SlaveAdmission
 from cometmq.replication.config import ReplicationConfig
 from cometmq.replication.slave_connection import SlaveConnection
-from cometmq.runtime.arrivals import Arrival
-from cometmq.runtime.handshakes import Door
-from cometmq.runtime.network import Listener, Network
-from cometmq.runtime.rare_line import RareLine
+from cometmq.runtime.sockets.arrivals import Arrival
+from cometmq.runtime.sockets.network import Listener, Network
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
 from cometmq.store.files.disk import Disk
 from cometmq.store.store import MessageStore
+from cometmq.tls.handshakes import Door
+from cometmq.tls.server import ServerTls
 
 log = structlog.get_logger(__name__)
 

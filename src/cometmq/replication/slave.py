@@ -16,15 +16,15 @@ import structlog
 
 from cometmq.errors import CometMQError
 from cometmq.remoting.client import split_address
-from cometmq.remoting.tls import handshake_fault
 from cometmq.replication.config import ReplicationConfig
 from cometmq.replication.divergence import Divergence
 from cometmq.replication.master_connection import MasterConnection
 from cometmq.replication.pace import Speed
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.network import Network
+from cometmq.runtime.sockets.network import Network
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.store import MessageStore
+from cometmq.tls.contexts import handshake_fault
 
 log = structlog.get_logger(__name__)
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final, cast
 import structlog
 
 from cometmq.errors import ProtocolError, StoreError
-from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from cometmq.protocol.record_layout import HEAD, record_struct
+from cometmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from cometmq.protocol.messages.record_layout import HEAD, record_struct
 from cometmq.protocol.replication import ReportReader, encode_head
 from cometmq.replication.admission import UNKNOWN_S
 from cometmq.replication.pace import Allowance, Speed
-from cometmq.runtime.address_list import plain_ip
-from cometmq.runtime.addresses import join_address
-from cometmq.runtime.write_lines import write_lines
+from cometmq.runtime.sockets.address_list import plain_ip
+from cometmq.runtime.sockets.addresses import join_address
+from cometmq.runtime.sockets.write_lines import write_lines
 
 if TYPE_CHECKING:
     from cometmq.replication.master import ReplicationMaster

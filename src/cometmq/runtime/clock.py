@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, Protocol
 
-from cometmq.runtime.loggers import get_logger
+from cometmq.logs.loggers import get_logger
 
 log = get_logger(__name__)
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
-from cometmq.runtime.files import SYSTEM_FILES, Files
-from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
+from cometmq.runtime.sockets.network import TCP_NETWORK, Network
+from cometmq.runtime.state_files.files import SYSTEM_FILES, Files
 from cometmq.runtime.workers import THREADS, Workers
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from cometmq.runtime.loggers import get_logger
+from cometmq.logs.loggers import get_logger
 
 log = get_logger(__name__)
 

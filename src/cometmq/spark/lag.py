@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from cometmq.model.queue import MessageQueue
-from cometmq.spark.live_options import LiveTable, offsets_of
+from cometmq.spark.live.options import LiveTable, offsets_of
 
 _QUEUE: Final = ("query", "topic", "broker", "queue")
 # Queries that were started anew a thousand times must not fill the memory.

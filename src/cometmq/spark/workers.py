@@ -16,7 +16,7 @@ from pyspark import TaskContext
 
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
-from cometmq.spark.live_options import LiveOptions
+from cometmq.spark.live.options import LiveOptions
 
 # For how long a reader serves. Then a new one reads secrets and certificates anew.
 KEPT_S: Final = 300.0

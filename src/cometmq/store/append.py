@@ -21,10 +21,10 @@ from cometmq.errors import (
     StoreStarvedError,
 )
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
-from cometmq.protocol.batch import BatchEntry
-from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
-from cometmq.protocol.record import CRC_MASK, encode_record
-from cometmq.protocol.record_layout import (
+from cometmq.protocol.messages.batch import BatchEntry
+from cometmq.protocol.messages.properties import MAX_PROPERTIES_LENGTH
+from cometmq.protocol.messages.record import CRC_MASK, encode_record
+from cometmq.protocol.messages.record_layout import (
     BODY_AT,
     FIXED_V4,
     HOSTS_V6,

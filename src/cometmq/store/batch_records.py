@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from array import array
 
-from cometmq.protocol.batch import BatchEntry
-from cometmq.protocol.record import encode_record
-from cometmq.protocol.record_layout import (
+from cometmq.protocol.messages.batch import BatchEntry
+from cometmq.protocol.messages.record import encode_record
+from cometmq.protocol.messages.record_layout import (
     PHYSICAL_OFFSET_AT,
     QUEUE_OFFSET_AT,
     STORE_TIMESTAMP_AT,

@@ -1,6 +1,6 @@
 """Define the settings of the store, under RocketMQ's names (Java: MessageStoreConfig).
 
-`cometmq.runtime.config` fills the class from a properties file.
+`cometmq.runtime.configuration.config` fills the class from a properties file.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
 from cometmq.model.sysflag import TRANSACTION_MASK
-from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH, find_property
-from cometmq.protocol.record import MAGIC_V1, MIN_RECORD_SIZE
-from cometmq.protocol.record_layout import BODY_AT, HOSTS_V6, V4_HOST_SIZE, record_struct
+from cometmq.protocol.messages.properties import MAX_PROPERTIES_LENGTH, find_property
+from cometmq.protocol.messages.record import MAGIC_V1, MIN_RECORD_SIZE
+from cometmq.protocol.messages.record_layout import BODY_AT, HOSTS_V6, V4_HOST_SIZE, record_struct
 from cometmq.store.append import Appender, Arrival, Clock
 from cometmq.store.config import StoreConfig
 from cometmq.store.delivery_note import encode_note, note_size

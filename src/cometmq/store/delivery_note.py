@@ -22,7 +22,7 @@ from typing import Final
 
 from cometmq.model.names import DELIVERY_NOTE_TOPIC
 from cometmq.model.sysflag import TRANSACTION_ROLLBACK
-from cometmq.protocol.record import StoredRecord, encode_record, record_size
+from cometmq.protocol.messages.record import StoredRecord, encode_record, record_size
 
 MARK: Final = -1
 _TOPIC: Final = DELIVERY_NOTE_TOPIC.encode()

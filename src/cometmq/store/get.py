@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from cometmq.protocol.record import MIN_RECORD_SIZE
-from cometmq.protocol.record_layout import record_struct
+from cometmq.protocol.messages.record import MIN_RECORD_SIZE
+from cometmq.protocol.messages.record_layout import record_struct
 from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, UNIT_SIZE, ConsumeQueue

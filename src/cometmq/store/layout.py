@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.errors import StoreCorruptError, StoreFullError, StoreUnusableError
-from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT, PHYSICAL_OFFSET_AT
+from cometmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from cometmq.protocol.messages.record_layout import HEAD_SIZE, MAGIC_AT, PHYSICAL_OFFSET_AT
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile

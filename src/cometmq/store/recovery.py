@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 
 from cometmq.errors import StoreCorruptError
-from cometmq.protocol.record_layout import STORE_TIME_LIMIT_MS
+from cometmq.protocol.messages.record_layout import STORE_TIME_LIMIT_MS
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.log.commit_log import CommitLog

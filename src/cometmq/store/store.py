@@ -33,7 +33,7 @@ from cometmq.errors import (
 from cometmq.model.histogram import latencies
 from cometmq.model.names import is_system_topic
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.store.append import Appender, Arrival, Clock
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.cleaner import Cleaner, Work, in_parts
@@ -92,7 +92,7 @@ class MessageStore:
     """Keeps one store directory. `append`, `append_batch`, `append_copy`, `batch_records`,
     `append_records` and `announce` are those of `Appender`, `append_copies` is that of `RecordCopier`, without a call in between.
 
-    `store_host` is packed (`cometmq.protocol.ids.pack_host`): records and message ids name it as
+    `store_host` is packed (`cometmq.protocol.messages.ids.pack_host`): records and message ids name it as
     their broker. `clock` gives store timestamps. `wall` (without it `clock`) gives the time that
     the file system uses, from which the age of a file is computed.
 

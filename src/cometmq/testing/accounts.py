@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cometmq.remoting.credentials import Credentials
-from cometmq.runtime.files import Files
+from cometmq.runtime.state_files.files import Files
 
 _FILE: Final = Path("conf", "plain_acl.yml")
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from cometmq.errors import ClientStateError, CometMQError, ConfigError, IllegalArgumentError
 from cometmq.remoting.credentials import Credentials
-from cometmq.remoting.tls import Tls
 from cometmq.runtime.portal import LoopThread
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
@@ -30,6 +29,7 @@ from cometmq.testing.faults import (
 from cometmq.testing.real_servers import RealServers
 from cometmq.testing.servers import ClusterPlan, Servers, name_server_name
 from cometmq.testing.virtual.errors import DeadlockError
+from cometmq.tls.contexts import Tls
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cometmq.admin.client import AdminClient
-from cometmq.admin.group_records import QueueProgress
+from cometmq.admin.groups.records import QueueProgress
 from cometmq.errors import CometMQError, RemoteError, RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt

@@ -1,5 +1,5 @@
 """Offers the ports that tests of users hold for their servers."""
 
-from cometmq.runtime.ports import HeldPort
+from cometmq.runtime.sockets.ports import HeldPort
 
 __all__ = ["HeldPort"]

@@ -12,9 +12,8 @@ from cometmq.broker.config import broker_configs
 from cometmq.broker.server import VIP_PORT_DISTANCE, Broker
 from cometmq.namesrv.config import namesrv_configs
 from cometmq.namesrv.server import NameServer
-from cometmq.runtime.certificates import Certificates, make_certificates
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.files import SYSTEM_FILES
+from cometmq.runtime.state_files.files import SYSTEM_FILES
 from cometmq.testing.accounts import access_properties
 from cometmq.testing.ports import HeldPort
 from cometmq.testing.servers import (
@@ -23,6 +22,7 @@ from cometmq.testing.servers import (
     ClusterPlan,
     all_registered,
 )
+from cometmq.tls.authority import Certificates, make_certificates
 
 _LOOPBACK = "127.0.0.1"
 _FOR_TESTS = {

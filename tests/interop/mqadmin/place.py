@@ -14,7 +14,7 @@ from tests.integration.raw_client import properties, pull_ext, send_ext
 from tests.interop.peers import ask
 from tests.waits import eventually
 
-from cometmq.protocol.ids import UniqueIdGenerator
+from cometmq.protocol.messages.ids import UniqueIdGenerator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,9 +18,9 @@ from cometmq.bulk.range_reader import RangeReader
 from cometmq.client.pulling.received import MAX_BODY_BYTES
 from cometmq.errors import CometMQError, ProtocolError
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.compression import decompress
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord, body_is_intact, decode_records
+from cometmq.protocol.messages.compression import decompress
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import StoredRecord, body_is_intact, decode_records
 
 # How long a tool is given to do one thing; a fault may keep it from that.
 _PATIENCE_S: Final = 120.0

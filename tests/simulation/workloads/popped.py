@@ -20,10 +20,12 @@ from cometmq.client.options import takes
 from cometmq.errors import CometMQError, ProtocolError
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.compression import decompress
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.pop_bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
-from cometmq.protocol.pop_handle import (
+from cometmq.protocol.messages.compression import decompress
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import StoredRecord, body_is_intact, decode_records
+from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
+from cometmq.protocol.pop.handle import (
     ORDER_QUEUE,
     PopHandle,
     decode_msg_offsets,
@@ -32,14 +34,12 @@ from cometmq.protocol.pop_handle import (
     mark_of,
     real_topic,
 )
-from cometmq.protocol.pop_headers import (
+from cometmq.protocol.pop.headers import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord, body_is_intact, decode_records
 
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 # How long a call takes beyond the time for which a pop waits.

@@ -18,8 +18,8 @@ from cometmq.access.rules import Identity
 from cometmq.access.users.rules import UserRules
 from cometmq.errors import AccessRefusedError
 from cometmq.protocol import requests
-from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from cometmq.protocol.bodies import TopicConfigList
+from cometmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from cometmq.protocol.bodies.cluster import TopicConfigList
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import (
     RemotingCommand,
@@ -34,7 +34,7 @@ from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.credentials import Credentials, Signer
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.files import SYSTEM_FILES
+from cometmq.runtime.state_files.files import SYSTEM_FILES
 from cometmq.runtime.workers import THREADS
 
 BILLING = Credentials("billing", "billing-secret")

@@ -20,7 +20,7 @@ from cometmq.errors import AccessRefusedError, ConfigError
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol import headers as h
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.bodies.cluster import HeartbeatData
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, RequestDecoder, encode_command
 from cometmq.protocol.frame import FrameDecoder, SerializeType
@@ -28,7 +28,7 @@ from cometmq.protocol.header import Header, NoHeader
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind
 from cometmq.remoting.credentials import Credentials, Signer, signature
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.files import SYSTEM_FILES
+from cometmq.runtime.state_files.files import SYSTEM_FILES
 from cometmq.runtime.workers import THREADS
 
 SECRET = "12345678"

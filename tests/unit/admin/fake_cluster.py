@@ -12,7 +12,7 @@ import msgspec
 from cometmq.admin.servers import Servers
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, response
-from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.remoting.client import RemotingClient
 
 NAMESRV = "namesrv:9876"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from cometmq.admin import broker_settings
-from cometmq.admin.broker_settings import Setting, settings_of
+from cometmq.admin.brokers import settings as broker_settings
+from cometmq.admin.brokers.settings import Setting, settings_of
 from cometmq.broker.config import CONFIG_CLASSES, BrokerConfig
 from cometmq.broker.operation.config_handlers import CHANGEABLE_KEYS
-from cometmq.runtime.config import HIDDEN, to_properties
+from cometmq.runtime.configuration.config import HIDDEN, to_properties
 
 # These depend on the machine or on another key, so nobody can say whether they differ.
 OF_THE_MACHINE = {"brokerIP1", "brokerIP2", "brokerName", "haListenPort", "storePathRootDir"}

@@ -19,8 +19,8 @@ from cometmq.admin.explain.message_facts import MessageFacts
 from cometmq.admin.explain.records import Cause, Explanation, Reason, RestartCost, Unasked
 from cometmq.admin.explain.room import Explanations
 from cometmq.admin.explain.selecting import Sample, selected
-from cometmq.admin.group_records import RunningInfo
-from cometmq.cli.explain_screen import print_json, print_text
+from cometmq.admin.groups.records import RunningInfo
+from cometmq.cli.explain.screen import print_json, print_text
 from cometmq.errors import ConnectError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.finding import Severity
@@ -28,10 +28,10 @@ from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol import requests
+from cometmq.protocol.bodies.consumers import ConsumeStatus, ProcessQueueInfo
+from cometmq.protocol.bodies.inspection import ClientConnection, ConsumerConnection, OffsetWrapper
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.consumer_bodies import ConsumeStatus, ProcessQueueInfo
-from cometmq.protocol.inspection_bodies import ClientConnection, ConsumerConnection, OffsetWrapper
 from cometmq.runtime.clock import SYSTEM_CLOCK
 
 NOW_MS = 1_700_000_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.admin.brokers import FileDeletion, file_deletions
+from cometmq.admin.brokers.room import FileDeletion, file_deletions
 
 
 def test_files_have_times_or_stay() -> None:

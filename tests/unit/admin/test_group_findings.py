@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cometmq.admin.group_findings import holders, judge, subscription_differences
-from cometmq.admin.group_records import RunningInfo
+from cometmq.admin.groups.findings import holders, judge, subscription_differences
+from cometmq.admin.groups.records import RunningInfo
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
-from cometmq.protocol.consumer_bodies import ConsumeStatus, ProcessQueueInfo
+from cometmq.protocol.bodies.consumers import ConsumeStatus, ProcessQueueInfo
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 NOW_MS = 1_000_000

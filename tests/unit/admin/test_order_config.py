@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.admin.fake_cluster import A, B, FakeCluster, answer, cluster_info, route
 
-from cometmq.admin.topics import Topics
+from cometmq.admin.topics.room import Topics
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import RequestCode, ResponseCode

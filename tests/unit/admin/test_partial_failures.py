@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.admin.fake_cluster import A, B, FakeCluster, answer, route
 
-from cometmq.admin.groups import Groups
-from cometmq.admin.offsets import Offsets
+from cometmq.admin.groups.offsets import Offsets
+from cometmq.admin.groups.room import Groups
 from cometmq.errors import CometMQError, RemoteError, RequestTimeoutError, ServersFailedError
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import RequestCode, ResponseCode

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.admin.fake_cluster import A, FakeCluster, answer, route
 
-from cometmq.admin.brokers import Brokers
-from cometmq.admin.messages import Messages
+from cometmq.admin.brokers.room import Brokers
+from cometmq.admin.messages.room import Messages
 from cometmq.admin.name_servers import NameServers
 from cometmq.errors import IllegalArgumentError, ProtocolError
 from cometmq.model.message import MessageExt

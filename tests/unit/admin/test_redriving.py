@@ -7,14 +7,14 @@ from typing import cast
 
 import pytest
 
-from cometmq.admin import redriving
-from cometmq.admin.letters import Redriven
-from cometmq.admin.messages import Messages
-from cometmq.admin.redriving import LetterOutcome, redrive_each
+from cometmq.admin.messages import redriving
+from cometmq.admin.messages.letters import Redriven
+from cometmq.admin.messages.redriving import LetterOutcome, redrive_each
+from cometmq.admin.messages.room import Messages
 from cometmq.errors import RequestTimeoutError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
-from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.protocol.redrive import REDRIVE_ID
 
 

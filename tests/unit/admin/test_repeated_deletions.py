@@ -14,13 +14,13 @@ from tests.unit.admin.fake_cluster import (
     route,
 )
 
-from cometmq.admin.groups import Groups
-from cometmq.admin.topics import Topics
+from cometmq.admin.groups.room import Groups
+from cometmq.admin.topics.room import Topics
 from cometmq.errors import RemoteError, RequestTimeoutError, RouteNotFoundError, ServersFailedError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import dlq_topic, retry_topic
 from cometmq.model.topic import TopicConfig
-from cometmq.protocol.bodies import SubscriptionGroupWrapper
+from cometmq.protocol.bodies.cluster import SubscriptionGroupWrapper
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 

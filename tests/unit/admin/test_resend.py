@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.unit.admin.fake_cluster import FakeCluster, answer, route
 
-from cometmq.admin.messages import Messages
+from cometmq.admin.messages.room import Messages
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.sysflag import COMPRESSED, COMPRESSION_ZSTD, TRANSACTION_COMMIT
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.headers import SendMessageRequestHeaderV2
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.properties import decode_properties
 
 OWN = {"KEYS": "k", "TAGS": "t", "UNIQ_KEY": "u", "colour": "red"}
 

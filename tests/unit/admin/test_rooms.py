@@ -17,7 +17,7 @@ import cometmq.aio
 from cometmq.admin.client import AdminOptions
 from cometmq.errors import ClientStateError, ConnectError, IllegalArgumentError, ServersFailedError
 from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, version_name, version_text
-from cometmq.runtime.network import P, TcpNetwork
+from cometmq.runtime.sockets.network import P, TcpNetwork
 
 ROOT = Path(__file__).parents[3]
 CONTRACTS = [

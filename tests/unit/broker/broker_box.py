@@ -21,7 +21,7 @@ from cometmq.access.config import AccessConfig
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.messages.record import StoredRecord, decode_records
 from cometmq.runtime.clock import BlockingClock
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk, DiskUsage

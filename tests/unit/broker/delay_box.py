@@ -22,11 +22,11 @@ from cometmq.broker.retries.retry import RetryHandler
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import StoreError
 from cometmq.model import properties as p
-from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.command import Request
 from cometmq.protocol.frame import Frame
 from cometmq.protocol.header import HeaderT
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.messages.batch import BatchEntry
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.randomness import Randomness

@@ -25,12 +25,12 @@ from cometmq.broker.delays.timer import recall_key
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.model import properties as p
 from cometmq.model.topic import DataVersion
-from cometmq.protocol.json_dialect import decode_body, pretty
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.fastjson.dialect import decode_body, pretty
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import DiskUsage
 from cometmq.store.store import MessageStore
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 LEVELS_MS = (1_000, 5_000, 60_000, 1_800_000)
 QUEUES = (("orders", 0), ("orders", 1), ("audit", 0))

@@ -14,9 +14,9 @@ from cometmq.broker.refusal import Refused
 from cometmq.broker.stats_item import SAMPLE_PERIOD_S
 from cometmq.broker.traffic import Traffic
 from cometmq.model import names
-from cometmq.protocol.batch import BatchEntry
+from cometmq.protocol.bodies.inspection import BrokerStatsData, BrokerStatsItem
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
-from cometmq.protocol.inspection_bodies import BrokerStatsData, BrokerStatsItem
+from cometmq.protocol.messages.batch import BatchEntry
 from cometmq.runtime import slices
 
 if TYPE_CHECKING:

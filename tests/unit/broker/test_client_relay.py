@@ -27,10 +27,10 @@ from cometmq.model.subscription import ConsumerData
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import LanguageCode, MQVersion, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, encode_command, response
-from cometmq.protocol.ids import encode_offset_id, pack_host
-from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol.fastjson.dialect import decode_body
+from cometmq.protocol.fastjson.queue_table import decode_queue_table, encode_queue_table
 from cometmq.protocol.limits import MAX_STATUS_LENGTH
-from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table
+from cometmq.protocol.messages.ids import encode_offset_id, pack_host
 from cometmq.remoting.dispatch import Handlers
 
 RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET

@@ -25,9 +25,9 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.remoting.dispatch import Handlers
 from cometmq.replication.config import ReplicationConfig
-from cometmq.runtime.config import from_properties, load_properties, parse_properties
-from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.configuration.config import from_properties, load_properties, parse_properties
+from cometmq.runtime.state_files.json_file import JsonFile
+from cometmq.runtime.state_files.state_writer import StateWriter
 from cometmq.store.config import StoreConfig
 
 UPDATE, SHOW = 25, 26

@@ -18,7 +18,7 @@ from cometmq.filtering.bloom import BloomFilter
 from cometmq.filtering.sql92 import outcomes
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.work import WorkBudget
-from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.fastjson.dialect import decode_body, pretty
 from cometmq.store.queues.consume_queue_ext import ExtUnit
 
 BLOOM = BloomFilter.create(20, 32)

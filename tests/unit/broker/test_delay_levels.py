@@ -11,7 +11,7 @@ from cometmq.errors import MessageIllegalError, StoreBusyError
 from cometmq.model import names
 from cometmq.model.hashing import java_hash
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.properties import decode_properties
 
 
 def test_a_message_waits_in_the_queue_of_its_level(delays: DelayBox) -> None:

@@ -12,8 +12,8 @@ from cometmq.broker.delays.state import DelayState, encode_timer_check
 from cometmq.broker.delays.timer_progress import Segment
 from cometmq.model import names
 from cometmq.model.topic import DataVersion
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.json_dialect import decode_body, pretty
+from cometmq.protocol.fastjson.dialect import decode_body, pretty
+from cometmq.protocol.messages.ids import pack_host
 
 
 def capture(delays: DelayBox) -> DelayState:

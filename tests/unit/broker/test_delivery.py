@@ -15,8 +15,8 @@ from tests.unit.store.store_box import CLIENT, Box, damage_body
 from cometmq.broker.delays.delivery import Delivery, UndeliverableError
 from cometmq.errors import MessageIllegalError, StoreBusyError
 from cometmq.model.sysflag import TRANSACTION_COMMIT
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.store.delivery_note import named_origins
 from cometmq.store.log.following import LogFollower
 from cometmq.store.refusals import RefusalCause

@@ -12,8 +12,8 @@ from tests.unit.store.store_box import CLIENT
 
 from cometmq.broker.delays.delivery import Delivery
 from cometmq.model import names
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.store.delivery_note import encode_note, named_origins
 from cometmq.store.log.following import LogFollower
 from cometmq.store.offline.repair import check

@@ -14,9 +14,9 @@ from cometmq.broker.long_answer import MAX_LONG_ANSWERS_OF_CONNECTION, LongAnswe
 from cometmq.broker.refusal import Refused
 from cometmq.broker.server import Broker
 from cometmq.model.topic import TopicConfig
+from cometmq.protocol.bodies.inspection import OffsetWrapper
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.inspection_bodies import OffsetWrapper
-from cometmq.protocol.queue_table import with_text_keys
+from cometmq.protocol.fastjson.queue_table import with_text_keys
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.slices import SLICE_S
 

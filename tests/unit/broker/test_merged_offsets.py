@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
-from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
+from cometmq.protocol.bodies.cluster import ConsumerOffsetSerializeWrapper
 
 
 def slave(max_count: int = 100) -> ConsumerOffsetManager:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from cometmq.broker.filters.message_filter import EVERYTHING, sql_filter
 from cometmq.filtering.sql92 import compile_sql
 from cometmq.model.work import WorkBudget
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.properties import encode_properties
-from cometmq.protocol.record import decode_record, encode_record, properties_of
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.properties import encode_properties
+from cometmq.protocol.messages.record import decode_record, encode_record, properties_of
 
 HOSTS = [pack_host("10.0.0.1", 10911), pack_host("::1", 10911)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cometmq.broker.metrics.series import Pair, PairSlots, Slots, Sums
-from cometmq.runtime.metric_catalogue import REST
+from cometmq.metrics.catalogue import REST
 
 
 def scrape(slots: Slots, keys: Iterable[str], limit: int = 2) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.tables import BrokerTables
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_files.state_writer import StateWriter
 
 GROUPS = 3_000
 

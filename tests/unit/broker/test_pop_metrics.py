@@ -13,8 +13,8 @@ from tests.waits import until
 from cometmq.broker.metrics.pops import PopMessages
 from cometmq.broker.metrics.series import PairSlots
 from cometmq.broker.server import Broker
-from cometmq.runtime.exposition import Exposition
-from cometmq.runtime.metric_catalogue import BASE_LABELS
+from cometmq.metrics.catalogue import BASE_LABELS
+from cometmq.metrics.exposition import Exposition
 
 SEND, CONSUME_STATS = 10, 208
 

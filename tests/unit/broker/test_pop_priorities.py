@@ -15,8 +15,8 @@ from tests.waits import until
 
 from cometmq.broker.server import Broker
 from cometmq.model import properties as p
-from cometmq.protocol.pop_handle import pop_retry_topic, pop_retry_topic_v2
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.pop.handle import pop_retry_topic, pop_retry_topic_v2
 
 SEND, PULL, CREATE_TOPIC, UPDATE_GROUP = 10, 11, 17, 200
 LONG = 600_000

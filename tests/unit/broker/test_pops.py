@@ -43,10 +43,10 @@ from cometmq.errors import StoreError, StoreFullError
 from cometmq.model import names
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.pop_bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
-from cometmq.protocol.pop_handle import ORDER_QUEUE, pop_retry_topic
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.fastjson.dialect import encode_body
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
+from cometmq.protocol.pop.handle import ORDER_QUEUE, pop_retry_topic
 from cometmq.runtime.clock import SteadyClock
 from cometmq.store.get import GetResult
 from cometmq.store.queues.consume_queue import ConsumeQueue

@@ -21,8 +21,8 @@ from cometmq.model.subscription import EXPRESSION_CLASS, EXPRESSION_SQL92, Subsc
 from cometmq.model.sysflag import COMPRESSED
 from cometmq.model.work import WorkBudget
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.compression import CompressionType, compress
-from cometmq.protocol.record import encode_record
+from cometmq.protocol.messages.compression import CompressionType, compress
+from cometmq.protocol.messages.record import encode_record
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 MODULE = "functions_of_the_operator"

@@ -10,7 +10,7 @@ from tests.unit.broker.broker_box import Client, records, running
 
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.frame import FrameDecoder
-from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.messages.ids import parse_offset_id
 
 SEND, QUERY, VIEW = 10, 12, 33
 ALL = {"beginTimestamp": 0, "endTimestamp": 1 << 60}

@@ -14,14 +14,14 @@ from cometmq.broker.refusal import Refused
 from cometmq.broker.retries.redrive import MAX_SELECTED_CHARACTERS, Redrives
 from cometmq.errors import StoreBusyError
 from cometmq.model.topic import TopicConfig
-from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord
+from cometmq.protocol.messages.batch import BatchEntry
+from cometmq.protocol.messages.ids import encode_offset_id
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import StoredRecord
 from cometmq.protocol.redrive import LetterSelection
 from cometmq.runtime.randomness import Randomness
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_files.state_writer import StateWriter
 
 ALL = LetterSelection()
 

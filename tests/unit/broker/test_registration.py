@@ -20,10 +20,10 @@ from cometmq.model.route import QueueData, TopicRouteData
 from cometmq.model.sysflag import PERM_READ, PERM_RW
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import headers, requests
+from cometmq.protocol.bodies.registration import TopicQueues, check_body_crc, decode_register_body
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.register_body import TopicQueues, check_body_crc, decode_register_body
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer

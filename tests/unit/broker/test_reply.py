@@ -21,9 +21,9 @@ from cometmq.errors import StoreError
 from cometmq.model.hashing import java_hash
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.ids import parse_offset_id
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.messages.ids import parse_offset_id
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 
 REPLY, REPLY_V2 = 324, 325
 ERROR = ResponseCode.SYSTEM_ERROR

@@ -14,11 +14,11 @@ from cometmq.broker.groups.clients import ClientManager
 from cometmq.broker.groups.request_modes import RequestModes
 from cometmq.model.route import BrokerData, QueueData, TopicRouteData
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import QueryAssignmentRequestBody
+from cometmq.protocol.bodies.cluster import QueryAssignmentRequestBody
+from cometmq.protocol.bodies.overview import MessageRequestModes as Modes
 from cometmq.protocol.envelope import Request
+from cometmq.protocol.fastjson.dialect import decode_body
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import decode_body
-from cometmq.protocol.overview_bodies import MessageRequestModes as Modes
 
 SET, ALL = 401, 402
 

@@ -13,7 +13,7 @@ from tests.unit.broker.broker_box import GROUP, Client, records, running
 
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.server import Broker
-from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
+from cometmq.protocol.bodies.cluster import ConsumerOffsetSerializeWrapper
 from cometmq.protocol.codes import OFFSET_WAS_RESET, ResponseCode
 
 SEND, PULL, QUERY_OFFSET, COMMIT_OFFSET, ALL_OFFSETS, RESET = 10, 11, 14, 15, 43, 222

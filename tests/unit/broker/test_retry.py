@@ -19,13 +19,13 @@ from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
-from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.properties import (
+from cometmq.protocol.messages.ids import encode_offset_id
+from cometmq.protocol.messages.properties import (
     MAX_PROPERTIES_LENGTH,
     decode_properties,
     encode_properties,
 )
-from cometmq.protocol.record import StoredRecord
+from cometmq.protocol.messages.record import StoredRecord
 from cometmq.runtime.randomness import Randomness
 
 GROUP = "audit"

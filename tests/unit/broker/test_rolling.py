@@ -13,7 +13,7 @@ from tests.unit.broker.delay_box import DelayBox
 from cometmq.broker.delays.state import DelayState
 from cometmq.errors import StoreClosedError, StoreFullError
 from cometmq.model import names
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.properties import decode_properties
 from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.store.refusals import RefusalCause
 

@@ -20,7 +20,7 @@ from tests.unit.broker.broker_box import Client, records, running
 
 from cometmq.broker.server import Broker
 from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.ids import parse_offset_id
+from cometmq.protocol.messages.ids import parse_offset_id
 
 SEND, PULL, MAX_OFFSET, SEND_V2, SEND_BATCH = 10, 11, 30, 310, 320
 ILLEGAL, INVALID, FORBIDDEN = (

@@ -8,7 +8,7 @@ import pytest
 
 from cometmq.broker.operation.settings_check import check_settings
 from cometmq.model.finding import Finding, Severity
-from cometmq.runtime.config import load_properties
+from cometmq.runtime.configuration.config import load_properties
 
 GIB = 2**30
 NAMES = {"broker.example": "10.0.0.5"}

@@ -23,9 +23,9 @@ from cometmq.namesrv.server import NameServer
 from cometmq.protocol import headers
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, request
-from cometmq.protocol.json_dialect import decode_body
-from cometmq.protocol.queue_table import with_text_keys
-from cometmq.protocol.record import decode_records
+from cometmq.protocol.fastjson.dialect import decode_body
+from cometmq.protocol.fastjson.queue_table import with_text_keys
+from cometmq.protocol.messages.record import decode_records
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.config import StoreConfig

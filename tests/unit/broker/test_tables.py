@@ -10,7 +10,7 @@ from cometmq.broker.groups.offsets import ConsumerOffsetManager, describe
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.cluster import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,

@@ -18,8 +18,8 @@ from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.headers import RecallMessageRequestHeader
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.recall_handle import RecallHandle
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.recall_handle import RecallHandle
 
 DAY_MS = 86_400_000
 

@@ -22,12 +22,12 @@ from cometmq.broker.topics import journal as topic_journal
 from cometmq.broker.topics.creation_limits import BURST_S
 from cometmq.broker.topics.journal import JournalFile, TopicJournal
 from cometmq.model.topic import TopicConfig
-from cometmq.protocol.bodies import TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.cluster import TopicConfigSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol.fastjson.dialect import decode_body
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_files.json_file import JsonFile
+from cometmq.runtime.state_files.state_writer import StateWriter
 
 MODEL = "TBW102"
 
@@ -325,7 +325,7 @@ async def test_a_full_disk_refuses_new_topics_and_takes_them_when_it_has_room(
 
     monkeypatch.setattr(os, "write", refuse)
     with monkeypatch.context() as patch:
-        patch.setattr("cometmq.runtime.durable.create", refuse_to_make)
+        patch.setattr("cometmq.runtime.state_files.durable.create", refuse_to_make)
         for name in ("one", "two"):
             tables.make(name)
             with pytest.raises(Refused, match="No space left") as caught:

@@ -8,7 +8,7 @@ from tests.unit.store.store_box import CLIENT
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
 from cometmq.broker.traffic import Traffic
 from cometmq.model import names
-from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
+from cometmq.protocol.bodies.cluster import ConsumerOffsetSerializeWrapper
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -26,8 +26,8 @@ from cometmq.errors import StoreFullError
 from cometmq.model import names
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from cometmq.protocol.headers import EndTransactionRequestHeader
-from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.properties import (
+from cometmq.protocol.messages.ids import encode_offset_id
+from cometmq.protocol.messages.properties import (
     MAX_PROPERTIES_LENGTH,
     decode_properties,
     encode_properties,

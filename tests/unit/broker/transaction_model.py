@@ -29,15 +29,15 @@ from cometmq.broker.transactions.transactions import Transactions
 from cometmq.errors import StoreFullError
 from cometmq.model import names
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
+from cometmq.protocol.bodies.cluster import ConsumerOffsetSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.fastjson.dialect import decode_body, pretty
 from cometmq.protocol.headers import EndTransactionRequestHeader
-from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.json_dialect import decode_body, pretty
-from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.messages.ids import encode_offset_id
+from cometmq.protocol.messages.record import StoredRecord, decode_records
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.store import MessageStore
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 TOPICS = ("orders", "payments")
 TIMEOUT_MS = 6_000

@@ -14,17 +14,18 @@ import yaml
 from rich.text import Text
 from typer.testing import CliRunner
 
-from cometmq.cli import doctor_screen, store_screen
 from cometmq.cli.admin.command import Run
-from cometmq.cli.admin.message_view import show, write_body
+from cometmq.cli.admin.commands.message_view import show, write_body
 from cometmq.cli.admin.output import Column, Form, Output, as_time
 from cometmq.cli.connection import Connection
+from cometmq.cli.doctor import screen as doctor_screen
 from cometmq.cli.main import app
 from cometmq.cli.markup import as_markup
+from cometmq.cli.store import screen as store_screen
 from cometmq.errors import ConfigError, RemoteError, ServersFailedError
+from cometmq.logs.plain import plain_json
 from cometmq.model.finding import Finding, Severity
 from cometmq.model.message import MessageExt
-from cometmq.runtime.plain import plain_json
 
 EVIL = "\x1b]0;title\x07\x9b2J"
 ID = "7F0000010712478430C271216810A175"

@@ -12,7 +12,8 @@ import pytest
 import cometmq.admin
 from cometmq.cli.admin.app import MODULES
 from cometmq.cli.admin.remedies import _SAID, in_commands
-from cometmq.remoting import credentials, tls
+from cometmq.remoting import credentials
+from cometmq.tls import contexts as tls
 
 ADMIN = Path(cometmq.admin.__file__).parent
 CALL = re.compile(

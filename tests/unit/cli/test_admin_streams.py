@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import yaml
 
-from cometmq.cli.admin.message_view import charset
+from cometmq.cli.admin.commands.message_view import charset
 from cometmq.cli.admin.output import Column, Form, Output
 from cometmq.cli.admin.time_range import time_ms
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cometmq.cli.bench import truth
-from cometmq.cli.bench_producer import filling_properties
+from cometmq.cli.bench.command import truth
+from cometmq.cli.bench.producer import filling_properties
 from cometmq.cli.main import app
 from cometmq.errors import ConfigError
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.cli.bench_stats import LatencyHistogram, OffsetSet
+from cometmq.cli.bench.stats import LatencyHistogram, OffsetSet
 
 NANOSECONDS = st.lists(st.integers(0, 2**42 - 1), min_size=1)
 PERCENTS = st.sampled_from([50, 90, 99, 99.9, 100])

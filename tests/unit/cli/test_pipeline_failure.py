@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.cli.pipeline_failure import StoppedError, sentence_of, stoppable
+from cometmq.cli.pipeline.failure import StoppedError, sentence_of, stoppable
 from cometmq.errors import CometMQError, ConfigError, StoreLockedError
 
 FILE = Path("/etc/pipeline.toml")

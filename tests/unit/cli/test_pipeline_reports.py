@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.cli.pipeline import check_reports
+from cometmq.cli.pipeline.command import check_reports
 from cometmq.errors import ConfigError
 
 

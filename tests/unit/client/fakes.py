@@ -11,7 +11,7 @@ from cometmq.errors import ConnectError
 from cometmq.model.route import BrokerData, QueueData, TopicRouteData
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, response
-from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import SystemClock

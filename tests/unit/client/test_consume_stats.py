@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cometmq.client.consuming.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
-from cometmq.protocol.consumer_bodies import ConsumeStatus
+from cometmq.protocol.bodies.consumers import ConsumeStatus
 
 
 class Box:

@@ -15,7 +15,7 @@ from cometmq.client.pulling.damage import DamageControl
 from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import RemotingError
 from cometmq.model.results import DamageCounts, DamagedMessage
-from cometmq.protocol.record import NoRecord, StoredRecord, encode_record, read_records
+from cometmq.protocol.messages.record import NoRecord, StoredRecord, encode_record, read_records
 from cometmq.runtime.tasks import TaskOwner
 
 HOST = bytes(8)

@@ -15,12 +15,12 @@ from cometmq.client.producing.selectors import select_by_hash
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.batch import decode_batch
 from cometmq.protocol.codes import RequestCode
-from cometmq.protocol.compression import CompressionType, decompress
 from cometmq.protocol.headers import SendMessageRequestHeaderV2
-from cometmq.protocol.ids import UniqueIdGenerator
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.batch import decode_batch
+from cometmq.protocol.messages.compression import CompressionType, decompress
+from cometmq.protocol.messages.ids import UniqueIdGenerator
+from cometmq.protocol.messages.properties import decode_properties
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 

@@ -8,10 +8,10 @@ from tests.unit.client.fakes import FakeInstance, refuse, route
 from tests.waits import until
 
 from cometmq.model.subscription import ConsumerData
-from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.bodies.cluster import HeartbeatData
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, response
-from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol.fastjson.dialect import decode_body
 
 BEAT = RequestCode.HEART_BEAT
 

@@ -38,7 +38,7 @@ from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeReport, ConsumeResult, SendResult
 from cometmq.protocol.codes import RequestCode
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.properties import decode_properties
 
 SEND = RequestCode.SEND_MESSAGE_V2
 NAMESRV = "127.0.0.1:1"

@@ -15,17 +15,21 @@ from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, ConsumeResult
 from cometmq.model.subscription import MessageSelector
-from cometmq.protocol.bodies import HeartbeatData, LockBatchRequestBody, LockBatchResponseBody
+from cometmq.protocol.bodies.cluster import (
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+)
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, response
+from cometmq.protocol.fastjson.dialect import decode_body, encode_body
 from cometmq.protocol.headers import (
     ConsumerSendMsgBackRequestHeader,
     PullMessageRequestHeader,
     SendMessageRequestHeaderV2,
     UpdateConsumerOffsetRequestHeader,
 )
-from cometmq.protocol.json_dialect import decode_body, encode_body
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.properties import decode_properties
 
 QUEUE = MessageQueue("t", "a", 0)
 SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK

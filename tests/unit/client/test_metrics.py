@@ -28,7 +28,7 @@ from cometmq.errors import IllegalArgumentError, RemoteError
 from cometmq.otel import OpenTelemetryHook
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.properties import decode_properties
 
 SEND = RequestCode.SEND_MESSAGE_V2
 NOBODY = "127.0.0.1:1"

@@ -21,11 +21,11 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, response
-from cometmq.protocol.compression import CompressionType, compress
 from cometmq.protocol.headers import PullMessageRequestHeader, PullMessageResponseHeader
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.properties import encode_properties
-from cometmq.protocol.record import encode_record
+from cometmq.protocol.messages.compression import CompressionType, compress
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.properties import encode_properties
+from cometmq.protocol.messages.record import encode_record
 
 QUEUE = MessageQueue("t", "a", 0)
 HOST = pack_host("127.0.0.1", 10911)

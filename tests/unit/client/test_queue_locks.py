@@ -10,7 +10,7 @@ from tests.unit.client.fakes import FakeInstance, route
 from cometmq.client.membership.queue_locks import VALIDITY_S, QueueLocks
 from cometmq.errors import CometMQError, RemoteError
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.cluster import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueueBean,
@@ -18,7 +18,7 @@ from cometmq.protocol.bodies import (
 )
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand, response
-from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.fastjson.dialect import decode_body, encode_body
 
 Q0, Q1 = (MessageQueue("t", "a", i) for i in range(2))
 

@@ -19,7 +19,7 @@ from cometmq.model.results import ConsumeFromWhere
 from cometmq.model.subscription import ConsumerData
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import response
-from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.fastjson.dialect import encode_body
 
 MEMBERS = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 ME = "127.0.0.1@test"

@@ -21,7 +21,7 @@ from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.frame import Frame
 from cometmq.protocol.headers import ReplyMessageRequestHeader
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.properties import decode_properties
 from cometmq.remoting.dispatch import Handlers
 from cometmq.testing import virtual
 

@@ -8,7 +8,7 @@ from cometmq.client.consuming.send_back import Returns
 from cometmq.model.message import MessageExt
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.protocol.codes import RequestCode
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.properties import decode_properties
 
 SEND = RequestCode.SEND_MESSAGE_V2
 

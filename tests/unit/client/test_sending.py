@@ -29,7 +29,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult, SendStatus
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, response
-from cometmq.protocol.recall_handle import RecallHandle
+from cometmq.protocol.messages.recall_handle import RecallHandle
 
 SEND = RequestCode.SEND_MESSAGE_V2
 # What Java's producer tries at another broker (DefaultMQProducer.retryResponseCodes).

@@ -25,8 +25,8 @@ from cometmq.errors import RequestTimeoutError, RouteNotFoundError, UnknownOptio
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.results import ConsumeFromWhere, ConsumeResult
-from cometmq.protocol.ids import parse_unique_id
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.ids import parse_unique_id
+from cometmq.protocol.messages.properties import decode_properties
 from cometmq.runtime.randomness import Randomness
 from cometmq.testing import virtual
 

@@ -32,8 +32,8 @@ from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import LocalTransactionState, SendResult, SendStatus
 from cometmq.protocol.codes import RequestCode, ResponseCode
-from cometmq.protocol.compression import decompress
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.compression import decompress
+from cometmq.protocol.messages.properties import decode_properties
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock, SystemClock
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from tests.waits import WAIT_S
 from typer.testing import CliRunner
 
-from cometmq.cli.console import app
-from cometmq.console.accounts import AccountsFile, Role, hashed, load_accounts, made_accounts
+from cometmq.cli.servers.console import app
+from cometmq.console.users.accounts import AccountsFile, Role, hashed, load_accounts, made_accounts
 from cometmq.errors import ConfigError
 
 STORED = hashed("a long password")

@@ -7,8 +7,8 @@ import re
 import pytest
 from tests.console.sayings import of_source
 
-from cometmq.console.advice import advised
-from cometmq.console.sayings import told_in
+from cometmq.console.views.advice import advised
+from cometmq.console.views.sayings import told_in
 
 _CALL = re.compile(r"\b[a-z_]+\.[a-z_]+\([^)]*\)|\b[a-z_]+\.[A-Z]+\b")
 # Access control has commands, and no page.

@@ -7,15 +7,15 @@ import asyncio
 import pytest
 from starlette.exceptions import HTTPException
 
-from cometmq.console.asking import AT_ONCE, ask_each, each_cluster, for_a_page, in_time
-from cometmq.console.fields import (
+from cometmq.console.pages.topic import differences
+from cometmq.console.views.fields import (
     choice_field,
     lines_field,
     number_field,
     pairs_field,
     text_field,
 )
-from cometmq.console.pages.topic import differences
+from cometmq.console.watching.asking import AT_ONCE, ask_each, each_cluster, for_a_page, in_time
 from cometmq.errors import RemoteError, RequestTimeoutError, ServersFailedError
 from cometmq.model.topic import TopicConfig
 

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from cometmq.console import audit
-from cometmq.console.audit import AuditLog, ended
+from cometmq.console.users import audit
+from cometmq.console.users.audit import AuditLog, ended
 from cometmq.runtime.clock import SYSTEM_CLOCK
 
 

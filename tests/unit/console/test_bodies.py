@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.console import bodies
+from cometmq.console.schemas import bodies
 
 
 def say(text: str, /, **values: Any) -> str:

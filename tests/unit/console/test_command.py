@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cometmq.admin import AdminClient
-from cometmq.cli.console import app
-from cometmq.console.accounts import Accounts
+from cometmq.cli.servers.console import app
 from cometmq.console.config import ConsoleConfig
+from cometmq.console.users.accounts import Accounts
 from cometmq.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from cometmq.console.connections import Connection
+from cometmq.console.web.connections import Connection
 
 
 class Wire(asyncio.Transport):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cometmq.console.accounts import Account, Role
-from cometmq.console.logins import Logins, TooManyLoginsError
-from cometmq.console.sessions import MAX_SESSIONS, MAX_SESSIONS_OF_ACCOUNT, Sessions
+from cometmq.console.users.accounts import Account, Role
+from cometmq.console.users.logins import Logins, TooManyLoginsError
+from cometmq.console.users.sessions import MAX_SESSIONS, MAX_SESSIONS_OF_ACCOUNT, Sessions
 
 
 class _Clock:

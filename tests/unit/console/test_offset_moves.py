@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.admin.offsets import QueueOffsets
+from cometmq.admin.groups.offsets import QueueOffsets
 from cometmq.console.pages.group_offsets import Move
 from cometmq.model.queue import MessageQueue
 

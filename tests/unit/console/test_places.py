@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cometmq.console.limits import LimitMetError
-from cometmq.console.places import Places
-from cometmq.console.sayings import told_in
+from cometmq.console.views.sayings import told_in
+from cometmq.console.web.places import Places
 
 
 def test_one_account_leaves_half_of_the_places_to_others() -> None:

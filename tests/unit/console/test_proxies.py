@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cometmq.console.proxies import take_forwarded
-from cometmq.runtime.address_list import AddressList
-from cometmq.runtime.addresses import network_of
+from cometmq.console.web.proxies import take_forwarded
+from cometmq.runtime.sockets.address_list import AddressList
+from cometmq.runtime.sockets.addresses import network_of
 
 TRUSTED = AddressList("trusted_proxies", "10.0.0.0/8 2001:db8:1::/48")
 

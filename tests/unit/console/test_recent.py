@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.waits import until
 
-from cometmq.console.recent import MAX_ANSWERS, Recent
+from cometmq.console.watching.recent import MAX_ANSWERS, Recent
 from cometmq.errors import RemoteError
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.tasks import TaskOwner

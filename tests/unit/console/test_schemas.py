@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cometmq.console.schemas import Schema, Schemas
+from cometmq.console.schemas.store import Schema, Schemas
 
 AVRO = json.dumps({"type": "record", "name": "One", "fields": [{"name": "n", "type": "long"}]})
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.console.rendering import moment
-from cometmq.console.times import time_ms
+from cometmq.console.views.rendering import moment
+from cometmq.console.views.times import time_ms
 from cometmq.errors import IllegalArgumentError
 
 NOW_MS = 1_800_000_000_000

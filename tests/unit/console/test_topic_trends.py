@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.console.topic_trends import TopicTrends
+from cometmq.console.watching.topic_trends import TopicTrends
 
 
 def test_an_unknown_rate_and_a_pause_are_gaps_and_no_zeros() -> None:

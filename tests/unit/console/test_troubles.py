@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from cometmq.admin.group_records import Connection, GroupConnections, RunningInfo
-from cometmq.admin.topic_records import QueueStats, TopicStats
-from cometmq.console import troubles as module
-from cometmq.console.troubles import MOST_GROUPS, MOST_TOPICS, SPAN_MS, Round, Troubles
+from cometmq.admin.groups.records import Connection, GroupConnections, RunningInfo
+from cometmq.admin.topics.records import QueueStats, TopicStats
+from cometmq.console.watching import troubles as module
+from cometmq.console.watching.troubles import MOST_GROUPS, MOST_TOPICS, SPAN_MS, Round, Troubles
 from cometmq.errors import ConnectError, RemoteError, RouteNotFoundError, ServersFailedError
 from cometmq.model.names import TRANS_CHECK_MAX_TIME_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
+from cometmq.protocol.bodies.inspection import TopicOffset
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.inspection_bodies import TopicOffset
 
 NOW_MS = 1_800_000_000_000
 

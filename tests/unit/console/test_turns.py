@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cometmq.console.turns import AccountTurns
+from cometmq.console.web.turns import AccountTurns
 
 
 async def test_an_account_does_few_things_at_once_and_holds_up_nobody_else() -> None:

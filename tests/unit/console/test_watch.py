@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from cometmq.admin.broker_reports import BrokerProgress
-from cometmq.admin.group_records import GroupProgress, QueueProgress
+from cometmq.admin.brokers.reports import BrokerProgress
+from cometmq.admin.groups.records import GroupProgress, QueueProgress
 from cometmq.admin.servers import BrokerAddress
-from cometmq.console.concerns import Concern, behind_bytes, concerns_of
-from cometmq.console.recent import Known
-from cometmq.console.troubles import Newcomers
-from cometmq.console.watch import (
+from cometmq.console.watching.concerns import Concern, behind_bytes, concerns_of
+from cometmq.console.watching.recent import Known
+from cometmq.console.watching.troubles import Newcomers
+from cometmq.console.watching.watch import (
     BrokerState,
     GroupLag,
     LagChange,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.route_table import Registration, RouteTable
-from cometmq.protocol.bodies import TopicConfigSerializeWrapper
-from cometmq.protocol.register_body import TopicQueues
+from cometmq.protocol.bodies.cluster import TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.registration import TopicQueues
 
 
 class FakeClock:

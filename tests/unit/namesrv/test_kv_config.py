@@ -8,7 +8,7 @@ import pytest
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.namesrv import kv_config
 from cometmq.namesrv.kv_config import MAX_KV_NAME_LENGTH, MAX_KV_VALUE_LENGTH, KvConfig
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_files.state_writer import StateWriter
 
 
 def loaded(path: Path) -> KvConfig:

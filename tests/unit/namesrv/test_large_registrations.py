@@ -12,10 +12,10 @@ from tests.waits import until
 
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import headers
-from cometmq.protocol.bodies import RegisterBrokerBody
+from cometmq.protocol.bodies.cluster import RegisterBrokerBody
+from cometmq.protocol.bodies.registration import body_crc, encode_register_body
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import encode_command, request
-from cometmq.protocol.register_body import body_crc, encode_register_body
 
 COUNT = 3_000
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from cometmq.model.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from cometmq.namesrv.route_json import cluster_info_json, member_group_json, route_json
-from cometmq.protocol.bodies import BrokerMemberGroup, GetBrokerMemberGroupResponseBody
-from cometmq.protocol.json_dialect import decode_body
+from cometmq.protocol.bodies.cluster import BrokerMemberGroup, GetBrokerMemberGroupResponseBody
+from cometmq.protocol.fastjson.dialect import decode_body
 
 BROKER = BrokerData('br"oker', "null", {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"})
 

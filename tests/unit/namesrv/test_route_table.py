@@ -19,7 +19,7 @@ from cometmq.namesrv.route_table import (
     RegisterResult,
     RouteTable,
 )
-from cometmq.protocol.register_body import StaticTopicMapping
+from cometmq.protocol.bodies.registration import StaticTopicMapping
 
 MASTER = "10.0.0.1:10911"
 SLAVE = "10.0.0.2:10911"

@@ -19,15 +19,15 @@ from cometmq.namesrv.kv_config import KvConfig
 from cometmq.namesrv.route_handlers import RouteHandlers
 from cometmq.namesrv.route_table import RouteTable
 from cometmq.protocol import headers
-from cometmq.protocol.bodies import RegisterBrokerBody
+from cometmq.protocol.bodies.cluster import RegisterBrokerBody
+from cometmq.protocol.bodies.registration import body_crc, encode_register_body
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, encode_command, request
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import Header
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_files.state_writer import StateWriter
 
 HERE = "10.1.0.1:10911"
 THERE = "10.6.6.6:10911"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.cli.pipeline_screen import print_report
+from cometmq.cli.pipeline.screen import print_report
 from cometmq.pipelines.page import shown, write_page
 from cometmq.pipelines.report import Figure, Report, Section, Table, now
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.errors import ProtocolError
-from cometmq.protocol.batch import BatchEntry, batch_entry_size, decode_batch, encode_batch
+from cometmq.protocol.messages.batch import BatchEntry, batch_entry_size, decode_batch, encode_batch
 
 entries = st.builds(
     BatchEntry, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=40), st.binary(max_size=40)

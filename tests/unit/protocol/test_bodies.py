@@ -12,7 +12,7 @@ from cometmq.errors import ProtocolError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import ConsumerData, ProducerData, SubscriptionData
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.cluster import (
     BrokerMemberGroup,
     CheckClientRequestBody,
     ConsumerOffsetSerializeWrapper,
@@ -33,7 +33,7 @@ from cometmq.protocol.bodies import (
     TopicList,
     UnlockBatchRequestBody,
 )
-from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.fastjson.dialect import decode_body, encode_body
 
 QUEUE = MessageQueueBean("a", 3, "t")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.errors import ProtocolError
-from cometmq.protocol.compression import CompressionType, compress, decompress, inflate
+from cometmq.protocol.messages.compression import CompressionType, compress, decompress, inflate
 
 every_type = pytest.mark.parametrize("type_", list(CompressionType), ids=lambda t: t.name)
 BODY = b"order paid; " * 500 + bytes(range(256))

@@ -20,28 +20,38 @@ from cometmq.filtering.tags import build_subscription
 from cometmq.model.hashing import java_hash
 from cometmq.model.route import ClusterInfo, TopicRouteData
 from cometmq.model.topic import DataVersion
-from cometmq.protocol import bodies, headers
-from cometmq.protocol.batch import decode_batch, encode_batch
+from cometmq.protocol import headers
+from cometmq.protocol.bodies import cluster as bodies
+from cometmq.protocol.bodies.registration import (
+    body_crc,
+    decode_register_body,
+    encode_register_body,
+)
 from cometmq.protocol.codes import MQVersion
 from cometmq.protocol.command import RequestDecoder, decode_command, encode_command, peek_code
-from cometmq.protocol.compression import decompress
-from cometmq.protocol.frame import FrameDecoder, SerializeType
-from cometmq.protocol.header import Header, header_to_ext
-from cometmq.protocol.ids import (
-    encode_offset_id,
-    pack_host,
-    parse_offset_id,
-    parse_unique_id,
-)
-from cometmq.protocol.json_dialect import (
+from cometmq.protocol.fastjson.dialect import (
     decode_body,
     encode_body,
     encode_strict_sorted,
     pretty,
 )
-from cometmq.protocol.properties import decode_properties, encode_properties, find_property
-from cometmq.protocol.record import StoredRecord, decode_record, decode_records, encode_record
-from cometmq.protocol.register_body import body_crc, decode_register_body, encode_register_body
+from cometmq.protocol.frame import FrameDecoder, SerializeType
+from cometmq.protocol.header import Header, header_to_ext
+from cometmq.protocol.messages.batch import decode_batch, encode_batch
+from cometmq.protocol.messages.compression import decompress
+from cometmq.protocol.messages.ids import (
+    encode_offset_id,
+    pack_host,
+    parse_offset_id,
+    parse_unique_id,
+)
+from cometmq.protocol.messages.properties import decode_properties, encode_properties, find_property
+from cometmq.protocol.messages.record import (
+    StoredRecord,
+    decode_record,
+    decode_records,
+    encode_record,
+)
 
 
 def golden(kind: str) -> pytest.MarkDecorator:

@@ -11,8 +11,8 @@ from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.subscription import MAX_TAGS, ConsumerData, ProducerData, SubscriptionData
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import limits, requests
-from cometmq.protocol.bodies import HeartbeatData, TopicConfigList
-from cometmq.protocol.json_dialect import (
+from cometmq.protocol.bodies.cluster import HeartbeatData, TopicConfigList
+from cometmq.protocol.fastjson.dialect import (
     decode_request,
     encode_body,
 )

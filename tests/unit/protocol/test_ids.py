@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.errors import IllegalArgumentError, ProtocolError
-from cometmq.protocol.ids import (
+from cometmq.protocol.messages.ids import (
     UniqueIdGenerator,
     encode_offset_id,
     pack_host,

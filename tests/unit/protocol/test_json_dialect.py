@@ -16,13 +16,15 @@ from tests.waits import PROCESS_WAIT_S
 
 from cometmq.errors import ProtocolError
 from cometmq.model.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
-from cometmq.protocol import json_dialect, json_keys, json_short_keys
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.cluster import (
     ConsumerOffsetSerializeWrapper,
     HeartbeatData,
     TopicConfigSerializeWrapper,
 )
-from cometmq.protocol.json_dialect import (
+from cometmq.protocol.fastjson import dialect as json_dialect
+from cometmq.protocol.fastjson import keys as json_keys
+from cometmq.protocol.fastjson import short_keys as json_short_keys
+from cometmq.protocol.fastjson.dialect import (
     MAX_DIALECT_REQUEST_LENGTH,
     decode_body,
     decode_request,
@@ -307,8 +309,8 @@ def test_the_time_for_short_bodies_grows_with_their_length(part: bytes) -> None:
 def test_the_first_short_body_in_the_dialect_loaded_numpy() -> None:
     code = (
         "import sys\n"
-        "from cometmq.protocol.bodies import HeartbeatData\n"
-        "from cometmq.protocol.json_dialect import decode_request\n"
+        "from cometmq.protocol.bodies.cluster import HeartbeatData\n"
+        "from cometmq.protocol.fastjson.dialect import decode_request\n"
         'body = b\'{clientID:"c",producerDataSet:[{groupName:"g"}]}\'\n'
         "assert decode_request(body, HeartbeatData).producer_data_set[0].group_name == 'g'\n"
         "sys.exit('numpy' in sys.modules)"

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.errors import ProtocolError
-from cometmq.protocol import pop_handle as ph
-from cometmq.protocol.json_dialect import decode_body, encode_body
+from cometmq.protocol.fastjson.dialect import decode_body, encode_body
 from cometmq.protocol.limits import check_acks
-from cometmq.protocol.pop_bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
-from cometmq.protocol.pop_handle import PopHandle
+from cometmq.protocol.pop import handle as ph
+from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
+from cometmq.protocol.pop.handle import PopHandle
 
 HANDLE = "100 1700000000000 60000 3 0 broker-a 2 104"
 LONG = st.integers(-(2**63), 2**63 - 1)

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cometmq.errors import IllegalArgumentError
-from cometmq.protocol.properties import (
+from cometmq.protocol.messages.properties import (
     decode_properties,
     encode_properties,
     find_batch_id,

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from cometmq.errors import ProtocolError
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.consumer_bodies import (
+from cometmq.protocol.bodies.consumers import (
     ConsumerRunningInfo,
     ProcessQueueInfo,
     decode_reset_offsets,
     encode_running_info,
 )
-from cometmq.protocol.json_dialect import decode_body
-from cometmq.protocol.queue_table import (
+from cometmq.protocol.fastjson.dialect import decode_body
+from cometmq.protocol.fastjson.queue_table import (
     decode_queue_table,
     encode_queue_table,
     queue_table,

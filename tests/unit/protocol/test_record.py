@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cometmq.errors import ProtocolError
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.record import (
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.record import (
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD_SIZE,

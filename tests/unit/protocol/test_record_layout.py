@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.record import decode_record, encode_record
-from cometmq.protocol.record_columns import field
-from cometmq.protocol.record_layout import (
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.record import decode_record, encode_record
+from cometmq.protocol.messages.record_columns import field
+from cometmq.protocol.messages.record_layout import (
     BODY_AT,
     FIELDS,
     FIXED_V4,

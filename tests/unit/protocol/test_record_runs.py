@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.record import encode_record
-from cometmq.protocol.record_columns import RecordColumns, read_columns, read_runs
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.record import encode_record
+from cometmq.protocol.messages.record_columns import RecordColumns, read_columns, read_runs
 
 
 def record(body_bytes: int = 3, *, wide: bool = False) -> bytes:

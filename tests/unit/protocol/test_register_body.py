@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from cometmq.errors import ProtocolError
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.protocol import json_dialect, limits, register_body
-from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
-from cometmq.protocol.codes import MQVersion
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.register_body import (
+from cometmq.protocol import limits
+from cometmq.protocol.bodies import registration as register_body
+from cometmq.protocol.bodies.cluster import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.registration import (
     Registered,
     RegisteredTopics,
     StaticTopicMapping,
@@ -24,6 +23,9 @@ from cometmq.protocol.register_body import (
     decode_register_body,
     encode_register_body,
 )
+from cometmq.protocol.codes import MQVersion
+from cometmq.protocol.fastjson import dialect as json_dialect
+from cometmq.protocol.fastjson.dialect import encode_body
 
 names = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=20)
 attributes = st.dictionaries(st.text("+ abÄ", max_size=6), st.text("= abÄ", max_size=6), max_size=3)

@@ -7,15 +7,15 @@ import pytest
 from cometmq.errors import ProtocolError
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import HeartbeatData, LockBatchRequestBody, MessageQueueBean
+from cometmq.protocol.bodies.cluster import HeartbeatData, LockBatchRequestBody, MessageQueueBean
 from cometmq.protocol.codes import OwnRequestCode, RequestCode
+from cometmq.protocol.fastjson.dialect import MAX_DIALECT_REQUEST_LENGTH
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     PullMessageRequestHeader,
     SendMessageRequestHeaderV2,
     UnregisterClientRequestHeader,
 )
-from cometmq.protocol.json_dialect import MAX_DIALECT_REQUEST_LENGTH
 from cometmq.protocol.request_type import AnyRequestType, JsonBody, RequestType, Resource
 from cometmq.testing import Account, Cluster
 

@@ -13,7 +13,7 @@ from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.credentials import refused
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.address_list import AddressList
+from cometmq.runtime.sockets.address_list import AddressList
 
 ADMIN = UPDATE_BROKER_CONFIG
 ANYBODY = GET_BROKER_CONFIG

@@ -27,7 +27,7 @@ from cometmq.remoting.client import RemotingClient, split_address
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
-from cometmq.runtime.network import TcpNetwork
+from cometmq.runtime.sockets.network import TcpNetwork
 from cometmq.testing.ports import HeldPort
 
 # A process that stands still for a second takes its peer for a silent one.

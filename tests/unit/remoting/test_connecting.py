@@ -13,7 +13,7 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
-from cometmq.testing.virtual.network import VirtualNetwork
+from cometmq.testing.virtual.wire.network import VirtualNetwork
 from cometmq.testing.virtual.world import World
 
 # The server refuses it, which is an answer as good as any.

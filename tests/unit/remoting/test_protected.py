@@ -12,8 +12,8 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import FLAG_ONEWAY, RemotingCommand, response
 from cometmq.remoting.dispatch import UNSERVED, Handlers
 from cometmq.remoting.protected import MOST_REFUSALS, ProtectedMode, Strangers
-from cometmq.runtime.address_list import AddressList, is_own_machine
-from cometmq.runtime.handshakes import MOST_STRANGERS
+from cometmq.runtime.sockets.address_list import AddressList, is_own_machine
+from cometmq.tls.handshakes import MOST_STRANGERS
 
 SERVED: list[int] = []
 

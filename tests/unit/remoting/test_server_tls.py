@@ -35,14 +35,14 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handler, Handlers
 from cometmq.remoting.protected import ProtectedMode
 from cometmq.remoting.server import Places, RemotingServer
-from cometmq.remoting.server_tls import ServerTls, server_tls
-from cometmq.remoting.tls import Tls
-from cometmq.remoting.tls_config import TlsConfig, with_tls_file
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.config import from_properties
-from cometmq.runtime.handshakes import MOST_STRANGERS, Handshakes
+from cometmq.runtime.configuration.config import from_properties
 from cometmq.runtime.tasks import TaskOwner
-from cometmq.runtime.tls_records import RecordTurns
+from cometmq.tls.config import TlsConfig, with_tls_file
+from cometmq.tls.contexts import Tls
+from cometmq.tls.handshakes import MOST_STRANGERS, Handshakes
+from cometmq.tls.records import RecordTurns
+from cometmq.tls.server import ServerTls, server_tls
 
 
 class Files:

@@ -23,10 +23,10 @@ from cometmq.remoting.client import RemotingClient, split_address
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.server import RemotingServer
-from cometmq.remoting.server_tls import ServerTls
-from cometmq.remoting.tls import Tls
-from cometmq.remoting.tls_config import TlsConfig
 from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.tls.config import TlsConfig
+from cometmq.tls.contexts import Tls
+from cometmq.tls.server import ServerTls
 
 
 class Files:

@@ -13,7 +13,7 @@ from cometmq.replication.master_connection import MasterConnection
 from cometmq.replication.slave import ReplicationSlave
 from cometmq.replication.slave_connection import SlaveConnection
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.network import TCP_NETWORK
+from cometmq.runtime.sockets.network import TCP_NETWORK
 from cometmq.runtime.workers import THREADS
 from cometmq.store.files.disk import Disk
 from cometmq.store.store import MessageStore

@@ -17,12 +17,12 @@ from tests.unit.store.store_box import Box, put
 from tests.waits import WAIT_S, until
 
 from cometmq.protocol.replication import encode_report
-from cometmq.remoting.server_tls import ServerTls
-from cometmq.remoting.tls_config import TlsConfig
 from cometmq.replication.admission import MOST_UNKNOWN, SlaveAdmission
 from cometmq.replication.master import ReplicationMaster
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.store import MessageStore
+from cometmq.tls.config import TlsConfig
+from cometmq.tls.server import ServerTls
 
 Play = Callable[[ReplicationMaster, MessageStore], Coroutine[Any, Any, None]]
 

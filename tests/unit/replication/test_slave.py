@@ -18,7 +18,7 @@ from cometmq.replication.config import ReplicationConfig
 from cometmq.replication.divergence import Bounds, Cause, Divergence
 from cometmq.replication.slave import ReplicationSlave
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.network import TcpNetwork
+from cometmq.runtime.sockets.network import TcpNetwork
 from cometmq.store.store import MessageStore
 
 Play = Callable[[Master, MessageStore], Coroutine[Any, Any, None]]

@@ -14,7 +14,7 @@ from tests.waits import WAIT_S
 
 from cometmq.remoting.http_server import HttpServer
 from cometmq.runtime.loop import new_event_loop
-from cometmq.runtime.network import TcpNetwork
+from cometmq.runtime.sockets.network import TcpNetwork
 
 NEWCOMERS = 200
 TURN_S = 0.005

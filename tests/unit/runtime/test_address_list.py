@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.protocol.ids import pack_host
-from cometmq.runtime.address_list import AddressList, plain_ip
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.runtime.sockets.address_list import AddressList, plain_ip
 
 
 @pytest.mark.parametrize(

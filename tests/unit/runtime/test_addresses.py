@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from cometmq.broker.config import BrokerConfig
-from cometmq.runtime.addresses import (
+from cometmq.runtime.sockets.addresses import (
     Reach,
     is_own_address,
     look_up,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from cometmq.runtime.certificate_files import EndWarning
+from cometmq.tls.certificate_files import EndWarning
 
 DAY_MS = 86_400_000
 END_MS = 1_000 * DAY_MS

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.errors import ConfigError
-from cometmq.runtime.config import (
+from cometmq.logs.secret_names import names_secret
+from cometmq.runtime.configuration.config import (
     HIDDEN,
     Configuration,
     change_properties,
@@ -21,8 +22,7 @@ from cometmq.runtime.config import (
     to_properties,
     unknown_keys,
 )
-from cometmq.runtime.java_keys import JAVA_KEYS
-from cometmq.runtime.secret_names import names_secret
+from cometmq.runtime.configuration.java_keys import JAVA_KEYS
 
 
 class Flush(Enum):

@@ -8,7 +8,7 @@ import pytest
 from cometmq.broker.config import BROKER_PROMISES, broker_configs
 from cometmq.errors import ConfigError
 from cometmq.namesrv.config import NAMESRV_PROMISES, namesrv_configs
-from cometmq.runtime.config_check import (
+from cometmq.runtime.configuration.check import (
     MAX_UPDATE_BYTES,
     Promise,
     check_update,
@@ -16,7 +16,7 @@ from cometmq.runtime.config_check import (
     decode_update,
     is_true,
 )
-from cometmq.runtime.java_keys import JAVA_KEYS
+from cometmq.runtime.configuration.java_keys import JAVA_KEYS
 from cometmq.runtime.spelling import likely_meant
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from tests.waits import WAIT_S
 
-from cometmq.runtime.file_lock import locked
+from cometmq.runtime.state_files.file_lock import locked
 
 HOLDER = """
 import sys, pathlib
-from cometmq.runtime.file_lock import locked
+from cometmq.runtime.state_files.file_lock import locked
 with locked(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     input()

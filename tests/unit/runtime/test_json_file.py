@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.waits import WAIT_S
 
 from cometmq.errors import ConfigError
-from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.seals import Seal, seal, sealed
+from cometmq.runtime.state_files.json_file import JsonFile
+from cometmq.runtime.state_files.seals import Seal, seal, sealed
 
 # What happens to a file: it is emptied, cut, overwritten with zeros, or one digit changes.
 DAMAGES: Final[list[Callable[[bytes], bytes]]] = [

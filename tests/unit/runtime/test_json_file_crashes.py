@@ -13,9 +13,9 @@ from typing import Any, Final
 import pytest
 
 from cometmq.errors import ConfigError
-from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.randomness import Randomness
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.runtime.state_files.json_file import JsonFile
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 PATH: Final = Path("/store/config/consumerOffset.json")
 OLD, GOOD, NEW = {"offset": 1000}, {"offset": 2000}, {"offset": 3000}

@@ -7,7 +7,7 @@ from tests.waits import PROCESS_WAIT_S
 
 CODE = """
 import resource
-from cometmq.runtime.limits import raise_open_file_limit
+from cometmq.runtime.host.process_limits import raise_open_file_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 512))
 print(raise_open_file_limit(), resource.getrlimit(resource.RLIMIT_NOFILE))
 print(raise_open_file_limit())

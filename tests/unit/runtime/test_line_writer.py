@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.waits import PROCESS_WAIT_S
 
-from cometmq.runtime.line_writer import LineWriter
+from cometmq.logs.line_writer import LineWriter
 
 LONG_S = 60.0
 
@@ -72,7 +72,7 @@ def test_a_reader_that_is_gone_raises_nothing() -> None:
 def test_a_writer_that_nothing_more_came_to_was_asked_for_more_each_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cometmq.runtime.line_writer._RETRY_S", 0.001)
+    monkeypatch.setattr("cometmq.logs.line_writer._RETRY_S", 0.001)
     resting, asked = 0, threading.Event()
     left = iter(range(50))
 
@@ -101,7 +101,7 @@ def test_a_writer_that_nothing_more_came_to_was_asked_for_more_each_second(
 def test_a_child_of_a_fork_writes_lines_of_its_own() -> None:
     script = """
 import os, sys
-from cometmq.runtime.line_writer import LineWriter
+from cometmq.logs.line_writer import LineWriter
 writer = LineWriter(1)
 writer.write("parent\\n")
 writer.drain(60)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cometmq.errors import ConfigError
-from cometmq.runtime.line_writer import LineWriter
-from cometmq.runtime.log_file import LogFile
+from cometmq.logs.file import LogFile
+from cometmq.logs.line_writer import LineWriter
 
 LONG_S = 60.0
 

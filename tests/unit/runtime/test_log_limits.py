@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import structlog
 
-from cometmq.runtime.log_limits import INTERVAL_S, PER_KIND, PER_PEER, LineLimiter
+from cometmq.logs.limits import INTERVAL_S, PER_KIND, PER_PEER, LineLimiter
 
 
 class Time:

@@ -17,7 +17,7 @@ from tests import log_lines
 from tests.waits import PROCESS_WAIT_S
 
 from cometmq.errors import ConfigError
-from cometmq.runtime.logging import MAX_LOGGED_CHARACTERS, change_log_level, configure_logging
+from cometmq.logs.setup import MAX_LOGGED_CHARACTERS, change_log_level, configure_logging
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +123,7 @@ import resource
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 import structlog
 from cometmq.client.logs import use_standard_logging
-from cometmq.runtime.logging import configure_logging
+from cometmq.logs.setup import configure_logging
 configure_logging()
 structlog.reset_defaults()
 use_standard_logging()

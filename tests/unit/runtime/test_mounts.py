@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from cometmq.model.finding import Severity
-from cometmq.runtime.mounts import check_code_mount, check_store_mount, mount_of, read_mount_table
+from cometmq.runtime.host.mounts import (
+    check_code_mount,
+    check_store_mount,
+    mount_of,
+    read_mount_table,
+)
 
 TABLE = r"""
 22 27 0:21 / /proc rw,relatime - proc proc rw

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cometmq.remoting.client import RemotingClient
-from cometmq.runtime.network import TCP_NETWORK
+from cometmq.runtime.sockets.network import TCP_NETWORK
 
 GOOD, OTHER = "127.0.0.1", "127.0.0.2"
 
@@ -62,7 +62,7 @@ def means(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     async def look_up(*_: Any, **__: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (each, 0)) for each in addresses]
 
-    monkeypatch.setattr("cometmq.runtime.network._look_up", look_up)
+    monkeypatch.setattr("cometmq.runtime.sockets.network._look_up", look_up)
 
 
 async def connected(port: int) -> str:

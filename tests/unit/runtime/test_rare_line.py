@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.runtime.rare_line import RareLine
+from cometmq.logs.rare_line import RareLine
 
 
 def test_the_first_event_is_logged_and_the_next_line_counts_those_since() -> None:

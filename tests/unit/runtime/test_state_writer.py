@@ -14,8 +14,8 @@ import pytest
 from tests.unit.store.store_box import ManualClock
 from tests.waits import WAIT_S, until
 
-from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_files.json_file import JsonFile
+from cometmq.runtime.state_files.state_writer import StateWriter
 
 
 async def test_a_file_that_could_not_be_written_is_written_when_there_is_room(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.runtime.log_file import LogFile
+from cometmq.logs.file import LogFile
 from cometmq.runtime.supervision import lines as lines_module
 from cometmq.runtime.supervision.lines import Lines, SharedLog
 from cometmq.runtime.supervision.plan import Member, Plan, read_plan

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.waits import until
 
-from cometmq.runtime.tls_records import RECORDS_AT_ONCE, TURN_S, RecordReader, RecordTurns
+from cometmq.tls.records import RECORDS_AT_ONCE, TURN_S, RecordReader, RecordTurns
 
 RECORD = bytes((23, 3, 3, 0, 22)) + bytes(22)
 # What opening one takes, and so how many are opened in a turn at most: no longer than TURN_S, but for the

@@ -14,7 +14,7 @@ import pytest
 from cometmq import Credentials, Tls
 from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError
 from cometmq.spark.connecting import CONNECTING, Connecting
-from cometmq.spark.live_options import LiveOptions
+from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.options import Options
 
 SECRET = "the-secret-itself"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from cometmq.model.properties import KEYS, UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from cometmq.protocol.properties import decode_properties, find_batch_id
-from cometmq.protocol.record import StoredRecord
+from cometmq.protocol.messages.properties import decode_properties, find_batch_id
+from cometmq.protocol.messages.record import StoredRecord
 
 
 def java_hash(text: str) -> int:

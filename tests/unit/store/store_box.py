@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from cometmq.model.hashing import java_hash
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.record import StoredRecord, decode_records
-from cometmq.protocol.record_layout import BODY_AT
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.record import StoredRecord, decode_records
+from cometmq.protocol.messages.record_layout import BODY_AT
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.store import MessageStore

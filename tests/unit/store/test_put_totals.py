@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.unit.store.store_box import CLIENT, Box
 
-from cometmq.protocol.batch import BatchEntry
-from cometmq.protocol.ids import pack_host
+from cometmq.protocol.messages.batch import BatchEntry
+from cometmq.protocol.messages.ids import pack_host
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometmq.errors import StoreLockedError
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, encode_record
-from cometmq.protocol.record_columns import read_columns
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import MAGIC_V1, MAGIC_V2, encode_record
+from cometmq.protocol.messages.record_columns import read_columns
 from cometmq.store import reading
 from cometmq.store.files.disk import Disk
 from cometmq.store.reading.files import kept_from_brokers

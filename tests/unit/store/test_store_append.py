@@ -30,9 +30,9 @@ from cometmq.model.sysflag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from cometmq.protocol.batch import BatchEntry
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.record import decode_record, encode_record
+from cometmq.protocol.messages.batch import BatchEntry
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.record import decode_record, encode_record
 
 
 def test_a_record_is_what_the_codec_writes(box: Box) -> None:

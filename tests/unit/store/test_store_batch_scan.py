@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from cometmq.protocol.record import MAGIC_BLANK, encode_record
-from cometmq.protocol.record_layout import HEAD, HEAD_SIZE
+from cometmq.protocol.messages.record import MAGIC_BLANK, encode_record
+from cometmq.protocol.messages.record_layout import HEAD, HEAD_SIZE
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.log.batch_scan import BatchScan

@@ -14,8 +14,8 @@ from tests.golden.golden import unpack_store
 from tests.unit.store.store_box import CLIENT, LOG_FILE, Box, bodies, put, records
 
 from cometmq.errors import StoreLockedError, StoreUnusableError
-from cometmq.protocol.batch import BatchEntry
-from cometmq.protocol.ids import pack_host
+from cometmq.protocol.messages.batch import BatchEntry
+from cometmq.protocol.messages.ids import pack_host
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.store.layout import check_usable

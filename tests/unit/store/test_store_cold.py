@@ -11,7 +11,7 @@ from tests.unit.store.cold_disk import ColdDisk
 from tests.unit.store.store_box import Box, put
 
 from cometmq.errors import StoreError
-from cometmq.protocol.record import decode_records
+from cometmq.protocol.messages.record import decode_records
 from cometmq.store.files.disk import Disk
 from cometmq.store.get import GetResult, GetStatus
 from cometmq.store.store import MessageStore

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.errors import ConfigError
-from cometmq.runtime.config import from_properties
+from cometmq.runtime.configuration.config import from_properties
 from cometmq.store.config import StoreConfig
 
 

@@ -18,7 +18,7 @@ from tests.unit.store.store_box import CLIENT, LOG_FILE, Box, bodies, put
 from tests.waits import WAIT_S
 
 from cometmq.errors import StoreClosedError, StoreError, StoreFullError, StoreLockedError
-from cometmq.protocol.batch import BatchEntry
+from cometmq.protocol.messages.batch import BatchEntry
 from cometmq.store.files.disk import Disk
 from cometmq.store.queues.consume_queue import UNIT_SIZE
 

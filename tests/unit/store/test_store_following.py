@@ -11,8 +11,8 @@ from tests.unit.store.store_box import LOG_FILE, Box, bodies, put
 
 from cometmq.errors import StoreError
 from cometmq.model.sysflag import TRANSACTION_PREPARED
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.record_layout import MAGIC_AT, SIZE_AT
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.record_layout import MAGIC_AT, SIZE_AT
 from cometmq.store.log.following import LogFollower
 from cometmq.store.store import MessageStore
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.store.store_box import Box, bodies, put
 
-from cometmq.protocol.record import decode_records
-from cometmq.protocol.record_layout import BODY_AT
+from cometmq.protocol.messages.record import decode_records
+from cometmq.protocol.messages.record_layout import BODY_AT
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.get import GetStatus

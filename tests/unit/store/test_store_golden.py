@@ -13,10 +13,10 @@ from tests.golden.golden import Golden, named, of_kind, unpack_store
 from tests.unit.store.store_box import HOST, Box, ManualClock, records
 
 from cometmq.model.hashing import java_hash
-from cometmq.protocol.ids import pack_host
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord
-from cometmq.runtime.config import from_properties
+from cometmq.protocol.messages.ids import pack_host
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import StoredRecord
+from cometmq.runtime.configuration.config import from_properties
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk

@@ -17,8 +17,8 @@ from tests.unit.store.index_model import Model
 from tests.unit.store.store_box import CLIENT, Box
 
 from cometmq.errors import StoreError, StoreFullError
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import decode_record
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import decode_record
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import Disk
 from cometmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE
@@ -27,7 +27,7 @@ from cometmq.store.log.scan import LogScan
 from cometmq.store.offline.check import Area
 from cometmq.store.offline.repair import check
 from cometmq.store.store import MessageStore
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 SLOTS, ENTRIES = 7, 12
 SMALL = {"max_hash_slot_num": SLOTS, "max_index_num": ENTRIES}

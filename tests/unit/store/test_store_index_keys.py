@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.store.index_model import key_hash, keys_of
 
-from cometmq.protocol.record import MAGIC_BLANK, decode_records, encode_record
+from cometmq.protocol.messages.record import MAGIC_BLANK, decode_records, encode_record
 from cometmq.store.index.index_file import hash_of
 from cometmq.store.index.index_keys import find_keys
 

@@ -16,7 +16,7 @@ from cometmq.errors import StoreError
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import Disk
 from cometmq.store.offline.repair import check
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 IDLE = "idle"
 ALWAYS = 1e9

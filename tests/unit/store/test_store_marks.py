@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from tests.unit.store.store_box import LOG_FILE, Box, put
 from tests.unit.store.test_store_retention import HOUR, ROOMY, UsedDisk, age, log_files
 
-from cometmq.cli.consumer_offsets import committed_offsets
+from cometmq.cli.store.consumer_offsets import committed_offsets
 from cometmq.errors import ConfigError
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.store.store_box import CLIENT, Box, bodies, put
 
-from cometmq.protocol.batch import BatchEntry
+from cometmq.protocol.messages.batch import BatchEntry
 
 QUEUES = st.tuples(st.sampled_from(["a", "b", "%RETRY%" + "r" * 140]), st.integers(0, 2))
 BODIES = st.binary(max_size=40).map(lambda body: body * 20)

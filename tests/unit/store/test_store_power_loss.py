@@ -10,15 +10,15 @@ import pytest
 from tests.unit.store.store_box import CLIENT, Box, bodies, put, records
 
 from cometmq.errors import StoreCorruptError, StoreFullError
-from cometmq.protocol.batch import BatchEntry
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.messages.batch import BatchEntry
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import Disk
 from cometmq.store.log.scan import LogScan
 from cometmq.store.offline.repair import check
 from cometmq.store.queues.dispatch import tags_code_of
 from cometmq.store.store import MessageStore
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
 Stored = dict[int, tuple[str, int, int, bytes, str]]

@@ -14,14 +14,14 @@ from tests.unit.store.store_box import CLIENT, Box, ManualClock, bodies, put
 
 from cometmq.errors import StoreFullError
 from cometmq.model.hashing import java_hash
-from cometmq.protocol.batch import BatchEntry
+from cometmq.protocol.messages.batch import BatchEntry
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.queues.consume_queue import UNIT
 from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, ExtendedConsumeQueue, ExtUnit
 from cometmq.store.store import MessageStore
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 # As many units of 20 bytes and a bit map of 14 as a handful of messages make.
 EXT_FILE = 0x7FFF + 4

@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, QUEUE_FILE, Box, bodies, put, records
 
 from cometmq.errors import StoreCorruptError
-from cometmq.protocol.batch import BatchEntry
-from cometmq.protocol.record import encode_record
-from cometmq.protocol.record_layout import FIELDS
+from cometmq.protocol.messages.batch import BatchEntry
+from cometmq.protocol.messages.record import encode_record
+from cometmq.protocol.messages.record_layout import FIELDS
 from cometmq.store.offline.repair import check, plan_repair, repair
 
 

@@ -14,8 +14,8 @@ from tests.unit.store.store_box import LOG_FILE, QUEUE_FILE, Box, bodies, put
 
 from cometmq.errors import StoreError, StoreFullError
 from cometmq.model.sysflag import TRANSACTION_PREPARED
-from cometmq.protocol.record import MAGIC_V1
-from cometmq.protocol.record_layout import FIELDS, HEAD
+from cometmq.protocol.messages.record import MAGIC_V1
+from cometmq.protocol.messages.record_layout import FIELDS, HEAD
 from cometmq.store.files.disk import Disk
 from cometmq.store.log.replica import ReplicaLog
 from cometmq.store.queues.consume_queue import UNIT_SIZE

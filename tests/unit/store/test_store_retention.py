@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from tests.unit.store.store_box import LOG_FILE, Box, bodies, put, records
 
 from cometmq.errors import StoreBusyError, StoreError, StoreFullError
-from cometmq.protocol.record import decode_record
+from cometmq.protocol.messages.record import decode_record
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.store.offline.check import Area

@@ -18,7 +18,7 @@ from cometmq.store.offline.repair import check
 from cometmq.store.offline.slice import Selection, Slice, make_slice
 from cometmq.store.offline.store import open_offline
 from cometmq.store.store import MessageStore
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
 SOURCE, TARGET = Path("/source"), Path("/slice")

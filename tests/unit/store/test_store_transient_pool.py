@@ -11,12 +11,12 @@ import structlog
 from tests.unit.store.store_box import CLIENT, LOG_FILE, Box, bodies, put, records
 
 from cometmq.errors import StoreBusyError, StoreError, StoreFullError
-from cometmq.protocol.batch import BatchEntry
+from cometmq.protocol.messages.batch import BatchEntry
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.files import memory
 from cometmq.store.files.disk import Disk
 from cometmq.store.refusals import RefusalCause
-from cometmq.testing.virtual.disk import VirtualDisk
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from tests.waits import until
 
-from cometmq.runtime.network import Listener, Network
+from cometmq.runtime.sockets.network import Listener, Network
 
 P = TypeVar("P", bound=asyncio.Protocol)
 

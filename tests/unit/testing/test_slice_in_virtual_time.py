@@ -10,7 +10,7 @@ from tests.unit.testing.test_broker_on_virtual_disk import STORE, ended, started
 
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.record import StoredRecord, decode_records
+from cometmq.protocol.messages.record import StoredRecord, decode_records
 from cometmq.remoting.client import RemotingClient
 from cometmq.store.config import StoreConfig
 from cometmq.store.offline.slice import Selection, make_slice

@@ -15,10 +15,10 @@ import pytest
 from tests.unit.testing.network_ends import Remembers, StaysOpen, ends, listen
 from tests.waits import until
 
-from cometmq.runtime.network import TCP_NETWORK, Network
 from cometmq.runtime.randomness import Randomness
+from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 from cometmq.testing.virtual.loop import VirtualLoop
-from cometmq.testing.virtual.network import VirtualNetwork
+from cometmq.testing.virtual.wire.network import VirtualNetwork
 
 MIB = 1024 * 1024
 

@@ -10,11 +10,11 @@ import pytest
 from tests.unit.store.store_box import Box, put
 
 from cometmq.errors import StoreError, StoreFullError, StoreLockedError, StoreStarvedError
-from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.randomness import Randomness
+from cometmq.runtime.state_files.json_file import JsonFile
 from cometmq.store.files.disk import Disk
-from cometmq.testing.virtual.disk import OPERATIONS, VirtualDisk
-from cometmq.testing.virtual.file_system import PAGE, SECTOR
+from cometmq.testing.virtual.storage.disk import OPERATIONS, VirtualDisk
+from cometmq.testing.virtual.storage.file_system import PAGE, SECTOR
 
 ROOT = Path("/store")
 FILE = ROOT / "file"

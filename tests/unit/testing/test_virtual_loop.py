@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from cometmq.runtime.line_writer import LineWriter
+from cometmq.logs.line_writer import LineWriter
 from cometmq.testing.virtual import (
     BlockingCallError,
     DeadlockError,

@@ -15,9 +15,9 @@ from tests.unit.testing.network_ends import Remembers, ends, listen
 from tests.waits import until
 
 from cometmq.runtime.randomness import Randomness
-from cometmq.testing.virtual.flow import CAPACITY_BYTES
 from cometmq.testing.virtual.loop import VirtualLoop
-from cometmq.testing.virtual.network import HostNetwork, VirtualNetwork
+from cometmq.testing.virtual.wire.flow import CAPACITY_BYTES
+from cometmq.testing.virtual.wire.network import HostNetwork, VirtualNetwork
 from cometmq.testing.virtual.world import World
 
 A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"

@@ -26,8 +26,8 @@ from cometmq.access.plain.accounts import Account, PlainAccount
 from cometmq.access.plain.addresses import WhiteList
 from cometmq.errors import ConfigError
 from cometmq.model.topic import DataVersion
-from cometmq.runtime.files import Files
-from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_files.files import Files
+from cometmq.runtime.state_files.json_file import JsonFile
 
 MAX_FILES: Final = 256
 _MOST_NESTED: Final = 8

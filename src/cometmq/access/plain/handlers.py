@@ -17,12 +17,12 @@ from cometmq.access.plain.accounts import PlainAccount, is_permission, split_per
 from cometmq.access.plain.addresses import WhiteList
 from cometmq.errors import ConfigError
 from cometmq.model.topic import DataVersion
-from cometmq.protocol import access_bodies as bodies
 from cometmq.protocol import requests
+from cometmq.protocol.bodies import access as bodies
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 

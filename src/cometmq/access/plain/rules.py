@@ -20,15 +20,15 @@ from cometmq.access.plain.accounts import ANY, DENY, PUB, SUB, Account, permits
 from cometmq.access.plain.files import AccountFiles, Table
 from cometmq.access.rules import Identity
 from cometmq.errors import AccessRefusedError, ConfigError
+from cometmq.metrics import catalogue as metric_catalogue
+from cometmq.metrics.exposition import Exposition
 from cometmq.model.names import RETRY_PREFIX, WAITING_TOPICS
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind, Right
 from cometmq.remoting.credentials import ACCESS_KEY
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime import metric_catalogue
 from cometmq.runtime.clock import BlockingClock
-from cometmq.runtime.exposition import Exposition
-from cometmq.runtime.files import Files
+from cometmq.runtime.state_files.files import Files
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
 

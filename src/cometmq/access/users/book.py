@@ -25,7 +25,7 @@ from cometmq.access.users.policies import (
     source_network,
 )
 from cometmq.errors import CometMQError
-from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from cometmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.request_type import Action
 

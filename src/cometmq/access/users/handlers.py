@@ -19,7 +19,7 @@ from cometmq.access.users.book import (
 )
 from cometmq.access.users.store import UserStore
 from cometmq.protocol import requests
-from cometmq.protocol.access_bodies import (
+from cometmq.protocol.bodies.access import (
     AclInfo,
     AclRequestHeader,
     DeleteAclRequestHeader,
@@ -31,7 +31,7 @@ from cometmq.protocol.access_bodies import (
 )
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
-from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.credentials import ACCESS_KEY
 from cometmq.remoting.dispatch import Handlers

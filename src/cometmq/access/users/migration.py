@@ -17,9 +17,9 @@ from cometmq.access.users.book import NORMAL, SUBJECT_PREFIX, SUPER, Book, UserR
 from cometmq.access.users.policies import ALLOW, CUSTOM, DEFAULT, DENY
 from cometmq.errors import ConfigError
 from cometmq.model import names
-from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from cometmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from cometmq.protocol.request_type import Action
-from cometmq.runtime.files import Files
+from cometmq.runtime.state_files.files import Files
 
 log = structlog.get_logger(__name__)
 

@@ -21,9 +21,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo
+from cometmq.protocol.bodies.access import AclInfo, PolicyEntryInfo
 from cometmq.protocol.request_type import Action
-from cometmq.runtime.address_list import read_network
+from cometmq.runtime.sockets.address_list import read_network
 
 CUSTOM: Final = "Custom"
 DEFAULT: Final = "Default"

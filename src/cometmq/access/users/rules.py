@@ -38,17 +38,17 @@ from cometmq.access.users.handlers import UserHandlers
 from cometmq.access.users.policies import Policies, Verdict
 from cometmq.access.users.store import UserStore
 from cometmq.errors import AccessRefusedError, ConfigError
+from cometmq.metrics import catalogue as metric_catalogue
+from cometmq.metrics.exposition import Exposition
 from cometmq.model import names
-from cometmq.protocol.access_bodies import UserInfo
+from cometmq.protocol.bodies.access import UserInfo
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.request_type import Action, AnyRequestType, ResourceKind, Right
 from cometmq.remoting.credentials import ACCESS_KEY, Credentials
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime import metric_catalogue
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.exposition import Exposition
-from cometmq.runtime.files import Files
-from cometmq.runtime.state_writer import LOOK_PERIOD_S
+from cometmq.runtime.state_files.files import Files
+from cometmq.runtime.state_files.state_writer import LOOK_PERIOD_S
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
 

@@ -23,9 +23,9 @@ from cometmq.access.users.book import Book, Change, State, UserRefusedError, boo
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request
-from cometmq.runtime.files import Files
-from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.seals import Seal, sealed
+from cometmq.runtime.state_files.files import Files
+from cometmq.runtime.state_files.json_file import JsonFile
+from cometmq.runtime.state_files.seals import Seal, sealed
 from cometmq.runtime.workers import Workers
 
 log = structlog.get_logger(__name__)

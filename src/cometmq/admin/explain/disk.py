@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from cometmq.admin.brokers import Brokers, NextDeletion, next_deletion
+from cometmq.admin.brokers.room import Brokers, NextDeletion, next_deletion
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural
 from cometmq.admin.explain.records import Cause, DiskExplanation, Evidence, Reason, Unasked
 from cometmq.model.finding import Severity

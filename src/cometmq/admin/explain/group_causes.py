@@ -11,12 +11,12 @@ from cometmq.admin.explain.group_facts import GroupFacts
 from cometmq.admin.explain.group_lag import MOST_EVIDENCE, lag_evidence, waits
 from cometmq.admin.explain.inquiry import Told, number, plural, shortened
 from cometmq.admin.explain.records import Cause, Evidence, Reason
-from cometmq.admin.group_records import RunningInfo
+from cometmq.admin.groups.records import RunningInfo
 from cometmq.model.finding import Severity
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.sysflag import PERM_READ
-from cometmq.protocol.inspection_bodies import ConsumerConnection
+from cometmq.protocol.bodies.inspection import ConsumerConnection
 
 Judge = Callable[[GroupFacts], Iterator[Reason]]
 

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from cometmq.admin.brokers import Brokers
+from cometmq.admin.brokers.room import Brokers
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural, request_text
 from cometmq.admin.explain.records import Unasked
 from cometmq.admin.explain.selecting import Sample, selected
-from cometmq.admin.group_records import QueueProgress, RunningInfo, subscribes, waiting_offset
-from cometmq.admin.groups import Groups
-from cometmq.admin.queue_bodies import queue_table_and_rate
-from cometmq.admin.reading import MessageReader
-from cometmq.admin.topics import Topics
+from cometmq.admin.groups.records import QueueProgress, RunningInfo, subscribes, waiting_offset
+from cometmq.admin.groups.room import Groups
+from cometmq.admin.messages.reading import MessageReader
+from cometmq.admin.topics.queue_bodies import queue_table_and_rate
+from cometmq.admin.topics.room import Topics
 from cometmq.errors import CometMQError, RemoteError, RemotingError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import is_retry_topic, retry_topic
@@ -23,6 +23,12 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL, SubscriptionData
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
+from cometmq.protocol.bodies.inspection import (
+    BrokerStatsData,
+    ConsumerConnection,
+    OffsetWrapper,
+    TopicOffset,
+)
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import (
     GetConsumerConnectionListRequestHeader,
@@ -30,12 +36,6 @@ from cometmq.protocol.headers import (
     GetTopicStatsInfoRequestHeader,
     UpdateGroupForbiddenRequestHeader,
     ViewBrokerStatsDataRequestHeader,
-)
-from cometmq.protocol.inspection_bodies import (
-    BrokerStatsData,
-    ConsumerConnection,
-    OffsetWrapper,
-    TopicOffset,
 )
 from cometmq.runtime.spelling import did_you_mean
 

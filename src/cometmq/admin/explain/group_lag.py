@@ -9,9 +9,9 @@ from typing import Final
 from cometmq.admin.explain.group_facts import GroupFacts
 from cometmq.admin.explain.inquiry import Told, plural, shortened
 from cometmq.admin.explain.records import Evidence
-from cometmq.admin.group_records import QueueProgress
+from cometmq.admin.groups.records import QueueProgress
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.inspection_bodies import OffsetWrapper
+from cometmq.protocol.bodies.inspection import OffsetWrapper
 
 MOST_EVIDENCE: Final = 5
 

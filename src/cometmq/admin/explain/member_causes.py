@@ -12,10 +12,10 @@ from cometmq.admin.explain.group_facts import NOT_ASKED, GroupFacts
 from cometmq.admin.explain.group_lag import MOST_EVIDENCE, lag_evidence, waits
 from cometmq.admin.explain.inquiry import Told, number, plural, shortened
 from cometmq.admin.explain.records import Cause, Reason
-from cometmq.admin.group_records import QueueProgress, RunningInfo
+from cometmq.admin.groups.records import QueueProgress, RunningInfo
 from cometmq.model.finding import Severity
 from cometmq.model.names import is_retry_topic, retry_topic
-from cometmq.protocol.consumer_bodies import ConsumeStatus, ProcessQueueInfo
+from cometmq.protocol.bodies.consumers import ConsumeStatus, ProcessQueueInfo
 
 # Java's defaults, for members that do not tell their own.
 _PULL_THRESHOLD: Final = 1000

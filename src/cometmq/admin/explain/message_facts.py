@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cometmq.admin.brokers import Brokers
+from cometmq.admin.brokers.room import Brokers
 from cometmq.admin.explain.group_facts import GroupFacts, ask_retries, collect, unknown_group
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told
-from cometmq.admin.reading import address_of, records_of
+from cometmq.admin.messages.reading import address_of, records_of
 from cometmq.errors import IllegalArgumentError, ProtocolError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
@@ -31,8 +31,8 @@ from cometmq.protocol.headers import (
     QueryTopicConsumeByWhoRequestHeader,
     ViewMessageRequestHeader,
 )
-from cometmq.protocol.ids import parse_offset_id
-from cometmq.protocol.record import decode_record
+from cometmq.protocol.messages.ids import parse_offset_id
+from cometmq.protocol.messages.record import decode_record
 from cometmq.protocol.redrive import NO_END_MS
 
 _MOST_GROUPS: Final = 20

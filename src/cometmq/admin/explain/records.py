@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from cometmq.admin.brokers import NextDeletion
-from cometmq.admin.group_records import QueueProgress
+from cometmq.admin.brokers.room import NextDeletion
+from cometmq.admin.groups.records import QueueProgress
 from cometmq.model.finding import Severity
 from cometmq.model.message import MessageExt
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.admin.brokers import Brokers
+from cometmq.admin.brokers.room import Brokers
 from cometmq.admin.explain.disk import away, nothing_registered
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, number, plural, shortened
 from cometmq.admin.explain.records import (
@@ -18,13 +18,13 @@ from cometmq.admin.explain.records import (
     RestartExplanation,
     Unasked,
 )
-from cometmq.admin.groups import Groups
+from cometmq.admin.groups.room import Groups
 from cometmq.model.finding import Severity
 from cometmq.model.names import is_system_group
 from cometmq.protocol import requests
+from cometmq.protocol.bodies.inspection import ConsumerConnection
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import GetConsumerConnectionListRequestHeader
-from cometmq.protocol.inspection_bodies import ConsumerConnection
 
 _MIB: Final = 1 << 20
 # What a start reads a second if its last recovery was too short to tell.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.admin.brokers import Brokers
+from cometmq.admin.brokers.room import Brokers
 from cometmq.admin.explain.disk import away
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, number, plural, shortened
 from cometmq.admin.explain.records import Cause, Evidence, Reason, Unasked, WriteExplanation

@@ -20,15 +20,21 @@ from cometmq.errors import CometMQError, ProtocolError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
-from cometmq.protocol.fitting import drop_spare
-from cometmq.protocol.properties import (
+from cometmq.protocol.messages.fitting import drop_spare
+from cometmq.protocol.messages.properties import (
     MAX_PROPERTIES_LENGTH,
     decode_properties,
     encode_properties,
     property_finder,
 )
-from cometmq.protocol.record import CRC_MASK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE, decode_record
-from cometmq.protocol.record_layout import BODY_AT, FIXED_V4, HOSTS_V6
+from cometmq.protocol.messages.record import (
+    CRC_MASK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD_SIZE,
+    decode_record,
+)
+from cometmq.protocol.messages.record_layout import BODY_AT, FIXED_V4, HOSTS_V6
 from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 

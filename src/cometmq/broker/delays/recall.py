@@ -1,7 +1,7 @@
 """Recall timed messages before they are delivered: code 370.
 
 Java: RecallMessageProcessor. The sender of a timed message gets a handle, see
-`protocol.recall_handle`.
+`protocol.messages.recall_handle`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import RecallMessageRequestHeader, RecallMessageResponseHeader
-from cometmq.protocol.recall_handle import RecallHandle
+from cometmq.protocol.messages.recall_handle import RecallHandle
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock

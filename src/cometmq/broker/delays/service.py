@@ -22,9 +22,9 @@ from cometmq.broker.parts import Parts, Service
 from cometmq.errors import StoreError
 from cometmq.model import names
 from cometmq.model.topic import DataVersion
-from cometmq.protocol.json_dialect import decode_body, pretty_pieces
-from cometmq.runtime.json_file import JsonFile
+from cometmq.protocol.fastjson.dialect import decode_body, pretty_pieces
 from cometmq.runtime.slices import SLICE_S
+from cometmq.runtime.state_files.json_file import JsonFile
 
 log = structlog.get_logger(__name__)
 

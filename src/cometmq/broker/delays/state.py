@@ -30,10 +30,10 @@ from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.sysflag import STORE_HOST_V6
 from cometmq.model.topic import DataVersion
-from cometmq.protocol.bodies import DelayOffsetSerializeWrapper
+from cometmq.protocol.bodies.cluster import DelayOffsetSerializeWrapper
 from cometmq.protocol.header import Int64
-from cometmq.protocol.properties import find_property
-from cometmq.protocol.record import StoredRecord
+from cometmq.protocol.messages.properties import find_property
+from cometmq.protocol.messages.record import StoredRecord
 from cometmq.store.delivery_note import named_origins
 from cometmq.store.log.following import LogFollower
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue

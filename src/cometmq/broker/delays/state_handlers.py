@@ -8,11 +8,11 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.state import DelayState, encode_timer_check
 from cometmq.broker.refusal import Refused
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import TimerMetricsSerializeWrapper
+from cometmq.protocol.bodies.cluster import TimerMetricsSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 

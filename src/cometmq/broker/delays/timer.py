@@ -32,7 +32,7 @@ from cometmq.broker.incoming import IncomingMessage
 from cometmq.errors import MessageIllegalError, StoreBusyError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
-from cometmq.protocol.properties import property_finder
+from cometmq.protocol.messages.properties import property_finder
 from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 

@@ -23,7 +23,7 @@ from cometmq.filtering.tags import is_tag_type
 from cometmq.model.ranges import Int32, Int64
 from cometmq.model.subscription import EXPRESSION_CLASS, EXPRESSION_SQL92, SubscriptionData
 from cometmq.model.work import OutOfWorkError, WorkBudget
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.properties import decode_properties
 from cometmq.runtime.clock import Clock
 from cometmq.store.queues.consume_queue_ext import ExtUnit
 

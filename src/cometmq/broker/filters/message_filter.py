@@ -13,9 +13,9 @@ from cometmq.filtering.tags import TagMatcher
 from cometmq.model.names import RETRY_PREFIX, is_retry_topic
 from cometmq.model.properties import RETRY_TOPIC
 from cometmq.model.work import OutOfWorkError, WorkBudget
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import properties_text
-from cometmq.protocol.record_layout import PHYSICAL_OFFSET_AT
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import properties_text
+from cometmq.protocol.messages.record_layout import PHYSICAL_OFFSET_AT
 from cometmq.runtime.clock import Clock
 from cometmq.store.queues.consume_queue_ext import ExtUnit
 

@@ -30,20 +30,20 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.filters.message_filter import MessageFilter, timed
 from cometmq.broker.refusal import Refused
 from cometmq.errors import CometMQError, ConfigError
+from cometmq.logs.rare_line import RareLine
 from cometmq.model.message import MessageExt
 from cometmq.model.subscription import EXPRESSION_CLASS, SubscriptionData
 from cometmq.model.sysflag import COMPRESSED
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request
-from cometmq.protocol.compression import decompress
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.record import decode_record
+from cometmq.protocol.messages.compression import decompress
+from cometmq.protocol.messages.record import decode_record
 from cometmq.protocol.refused_requests import NOT_PERMITTED
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.rare_line import RareLine
 
 log = structlog.get_logger(__name__)
 

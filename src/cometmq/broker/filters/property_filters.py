@@ -24,15 +24,15 @@ from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import decode_body, pretty_pieces
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import decode_body, pretty_pieces
 from cometmq.protocol.limits import check_subscription
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.slices import run_slices
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_files.json_file import JsonFile
+from cometmq.runtime.state_files.state_writer import StateWriter
 from cometmq.runtime.tasks import TaskOwner
 
 _SAVE_PERIOD_S: Final = 10.0

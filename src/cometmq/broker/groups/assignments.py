@@ -17,7 +17,7 @@ from cometmq.model.allocation import allocate_averagely, allocate_averagely_by_c
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRouteData
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.cluster import (
     MessageQueueAssignment,
     MessageQueueBean,
     QueryAssignmentRequestBody,
@@ -25,8 +25,8 @@ from cometmq.protocol.bodies import (
 )
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 

@@ -21,16 +21,16 @@ from cometmq.errors import CometMQError, ConnectionLostError
 from cometmq.model import names
 from cometmq.model.subscription import ConsumerData
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import GetConsumerListByGroupResponseBody, HeartbeatData
+from cometmq.protocol.bodies.cluster import GetConsumerListByGroupResponseBody, HeartbeatData
 from cometmq.protocol.codes import LanguageCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     GetConsumerListByGroupRequestHeader,
     NotifyConsumerIdsChangedRequestHeader,
     UnregisterClientRequestHeader,
 )
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.limits import check_namespace, nothing_named
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers

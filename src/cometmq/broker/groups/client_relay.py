@@ -26,18 +26,18 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
+from cometmq.protocol.bodies.consumers import encode_reset_offset_for_c
 from cometmq.protocol.codes import LanguageCode, MQVersion, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
-from cometmq.protocol.consumer_bodies import encode_reset_offset_for_c
+from cometmq.protocol.fastjson.dialect import encode_body
+from cometmq.protocol.fastjson.queue_table import relayed_queue_table
 from cometmq.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
-from cometmq.protocol.ids import parse_offset_id
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.queue_table import relayed_queue_table
+from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.credentials import SIGNING_FIELDS
 from cometmq.remoting.dispatch import Handlers

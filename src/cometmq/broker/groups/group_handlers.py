@@ -18,17 +18,17 @@ from cometmq.model import names
 from cometmq.model.attributes import GROUP_ATTRIBUTES, changed
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.protocol import limits, requests
-from cometmq.protocol.bodies import SubscriptionGroupWrapper
+from cometmq.protocol.bodies.cluster import SubscriptionGroupWrapper
+from cometmq.protocol.bodies.overview import GroupForbidden
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     DeleteSubscriptionGroupRequestHeader,
     GetSubscriptionGroupConfigRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.overview_bodies import GroupForbidden
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 

@@ -12,7 +12,7 @@ from cometmq.broker.topics.creation_limits import CreationLimit
 from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.sysflag import PERM_READ
-from cometmq.protocol.bodies import SubscriptionGroupWrapper
+from cometmq.protocol.bodies.cluster import SubscriptionGroupWrapper
 from cometmq.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from cometmq.broker.groups.queue_locks import QueueLocks
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.cluster import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageQueueBean,
 )
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.limits import nothing_named
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers

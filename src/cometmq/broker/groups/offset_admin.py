@@ -22,9 +22,9 @@ from cometmq.model.topic import DataVersion
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetHeader
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.request_type import ResourceKind
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers

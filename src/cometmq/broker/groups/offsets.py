@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from cometmq.broker.refusal import Refused
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
-from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper
+from cometmq.protocol.bodies.cluster import ConsumerOffsetSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
-from cometmq.runtime.loggers import get_logger
 
 log = get_logger(__name__)
 

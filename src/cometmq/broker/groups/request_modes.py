@@ -13,17 +13,17 @@ from cometmq.broker.refusal import Refused
 from cometmq.errors import ConfigError
 from cometmq.model.names import is_retry_topic
 from cometmq.protocol import requests
-from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import decode_body, encode_body, pretty_pieces
-from cometmq.protocol.overview_bodies import (
+from cometmq.protocol.bodies.overview import (
     MessageRequestModes,
     SetMessageRequestModeRequestBody,
 )
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import decode_body, encode_body, pretty_pieces
+from cometmq.protocol.header import NoHeader
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_files.json_file import JsonFile
 
 PULL: Final = "PULL"
 POP: Final = "POP"

@@ -17,7 +17,7 @@ from cometmq.broker.groups.request_modes import RequestModes
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.tables import BrokerTables
 from cometmq.model.route import TopicRouteData
-from cometmq.protocol.overview_bodies import MessageRequestModes
+from cometmq.protocol.bodies.overview import MessageRequestModes
 
 _SCAN_PERIOD_S: Final = 10.0
 

@@ -14,12 +14,12 @@ from cometmq.broker.metrics.lags import Lag, Lags, QueueLag, age_ms
 from cometmq.broker.metrics.series import Pair, PairSlots, Slots, Sums, is_retry, is_system
 from cometmq.broker.parts import Parts
 from cometmq.broker.traffic import Traffic
+from cometmq.metrics import catalogue as m
+from cometmq.metrics.catalogue import REST
+from cometmq.metrics.exposition import Exposition
 from cometmq.model.histogram import BUCKETS, SIZE_BITS, bounds
 from cometmq.model.names import DLQ_PREFIX
 from cometmq.remoting.monitoring import LATENCY_BOUNDS_S
-from cometmq.runtime import metric_catalogue as m
-from cometmq.runtime.exposition import Exposition
-from cometmq.runtime.metric_catalogue import REST
 
 # Looks into the log for the ages of messages in one scrape, 10 to 20 µs each where its pages are in
 # memory, and the time that they may take where these are on disk only. Beyond them an age is that of

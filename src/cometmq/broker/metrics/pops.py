@@ -8,9 +8,9 @@ from cometmq.broker.metrics.series import Pair, PairSlots, is_system
 from cometmq.broker.parts import Parts
 from cometmq.broker.pop.state import PopState
 from cometmq.broker.pop.table import QueueState
-from cometmq.protocol.pop_handle import asked_topic
-from cometmq.runtime import metric_catalogue as m
-from cometmq.runtime.exposition import Exposition
+from cometmq.metrics import catalogue as m
+from cometmq.metrics.exposition import Exposition
+from cometmq.protocol.pop.handle import asked_topic
 
 
 class _Sum:

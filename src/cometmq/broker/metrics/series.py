@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from itertools import islice
 
+from cometmq.metrics.catalogue import REST
 from cometmq.model.names import is_system_group, is_system_topic
-from cometmq.runtime.metric_catalogue import REST
 
 Pair = tuple[str, str]
 # One group may take this part of all pairs' series; its further topics are summed.

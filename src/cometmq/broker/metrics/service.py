@@ -16,10 +16,10 @@ from cometmq.broker.replication.metrics import collect_replication
 from cometmq.broker.replication.service import Replication
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
+from cometmq.metrics import catalogue as m
+from cometmq.metrics.exposition import Exposition
 from cometmq.model.sysflag import PERM_WRITE
 from cometmq.remoting.monitoring import Monitoring
-from cometmq.runtime import metric_catalogue as m
-from cometmq.runtime.exposition import Exposition
 
 
 class Metrics(Service):

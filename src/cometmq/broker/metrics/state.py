@@ -12,10 +12,10 @@ from cometmq.broker.parts import Parts
 from cometmq.broker.pulls.waiter import State
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
+from cometmq.metrics import catalogue as m
+from cometmq.metrics.exposition import Exposition
 from cometmq.protocol.codes import MQVersion
 from cometmq.remoting.monitoring import LATENCY_BOUNDS_S
-from cometmq.runtime import metric_catalogue as m
-from cometmq.runtime.exposition import Exposition
 
 _STORAGE: Final = ("local", "disk")
 _REMOTING: Final = "remoting"

@@ -12,8 +12,8 @@ from typing import Final
 import structlog
 
 from cometmq.remoting.connection import Connection
-from cometmq.runtime.addresses import ANY_IPV4, Reach, reach_of
-from cometmq.runtime.network import Network
+from cometmq.runtime.sockets.addresses import ANY_IPV4, Reach, reach_of
+from cometmq.runtime.sockets.network import Network
 
 log = structlog.get_logger(__name__)
 

@@ -26,11 +26,11 @@ from cometmq.broker.stats_item import (
 )
 from cometmq.broker.traffic import Taken, Traffic
 from cometmq.protocol import requests
+from cometmq.protocol.bodies.inspection import BrokerStatsData, BrokerStatsItem
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.headers import ViewBrokerStatsDataRequestHeader
-from cometmq.protocol.inspection_bodies import BrokerStatsData, BrokerStatsItem
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock

@@ -18,26 +18,31 @@ from cometmq.broker.config import BROKER_PROMISES, CONFIG_CLASSES
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.errors import CometMQError
+from cometmq.logs.setup import change_log_level, check_log_is_ours
 from cometmq.model.topic import DataVersion
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.replication import config as replication_config
-from cometmq.runtime.config import (
+from cometmq.runtime.configuration.check import (
+    check_changeable,
+    check_update,
+    decode_update,
+    prepare,
+)
+from cometmq.runtime.configuration.config import (
     Configuration,
     change_properties,
     from_properties,
     to_properties,
 )
-from cometmq.runtime.config_check import check_changeable, check_update, decode_update, prepare
-from cometmq.runtime.files import SYSTEM_FILES
-from cometmq.runtime.json_file import JsonFile
-from cometmq.runtime.logging import change_log_level, check_log_is_ours
 from cometmq.runtime.slices import run_slices
+from cometmq.runtime.state_files.files import SYSTEM_FILES
+from cometmq.runtime.state_files.json_file import JsonFile
 from cometmq.store import config as store_config
 
 log = structlog.get_logger(__name__)

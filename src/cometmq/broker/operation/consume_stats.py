@@ -19,18 +19,18 @@ from cometmq.model.lag import waiting_from
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import MessageQueueBean
+from cometmq.protocol.bodies.cluster import MessageQueueBean
+from cometmq.protocol.bodies.inspection import OffsetWrapper, QueueTimeSpan
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
+from cometmq.protocol.fastjson.queue_table import queue_key
 from cometmq.protocol.headers import (
     GetConsumeStatsInBrokerHeader,
     GetConsumeStatsRequestHeader,
     QueryConsumeTimeSpanRequestHeader,
 )
-from cometmq.protocol.inspection_bodies import OffsetWrapper, QueueTimeSpan
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.protocol.limits import listed_names
-from cometmq.protocol.queue_table import queue_key
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 

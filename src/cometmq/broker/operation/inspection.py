@@ -14,9 +14,17 @@ from cometmq.broker.refusal import Refused
 from cometmq.model.queue import MessageQueue
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import GroupList, TopicList
+from cometmq.protocol.bodies.cluster import GroupList, TopicList
+from cometmq.protocol.bodies.inspection import (
+    ClientConnection,
+    ConsumerConnection,
+    ProducerConnection,
+    QuerySubscriptionResponseBody,
+    TopicOffset,
+)
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.headers import (
     GetConsumerConnectionListRequestHeader,
     GetProducerConnectionListRequestHeader,
@@ -26,14 +34,6 @@ from cometmq.protocol.headers import (
     QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
 )
-from cometmq.protocol.inspection_bodies import (
-    ClientConnection,
-    ConsumerConnection,
-    ProducerConnection,
-    QuerySubscriptionResponseBody,
-    TopicOffset,
-)
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 

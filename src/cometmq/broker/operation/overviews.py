@@ -6,10 +6,10 @@ from cometmq.broker.groups.clients import Member
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.protocol import requests
+from cometmq.protocol.bodies.overview import ProducerInfo
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.overview_bodies import ProducerInfo
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 

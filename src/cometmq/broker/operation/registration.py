@@ -19,7 +19,8 @@ from cometmq.errors import CometMQError, ProtocolError
 from cometmq.model.route import QueueData, TopicRouteData
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.cluster import RegisterBrokerBody, TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.registration import body_crc, encode_register_body
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.header import header_from_ext
@@ -32,11 +33,10 @@ from cometmq.protocol.headers import (
     UnRegisterBrokerRequestHeader,
 )
 from cometmq.protocol.limits import check_route
-from cometmq.protocol.register_body import body_crc, encode_register_body
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.credentials import Credentials, is_denied
-from cometmq.runtime.network import TCP_NETWORK, Network
+from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)

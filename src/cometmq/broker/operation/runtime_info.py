@@ -36,11 +36,11 @@ from cometmq.broker.pulls.waiter import State
 from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import KVTable
+from cometmq.protocol.bodies.cluster import KVTable
 from cometmq.protocol.codes import CURRENT_VERSION, MQVersion, ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.store.retention import Plan

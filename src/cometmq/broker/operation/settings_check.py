@@ -15,15 +15,22 @@ from cometmq.errors import ConfigError, ConnectError
 from cometmq.model.finding import Finding, error, ok, warning
 from cometmq.model.route import MASTER_ID
 from cometmq.remoting.client import split_address
-from cometmq.remoting.server_tls import certificate_left_s
 from cometmq.replication.config import ReplicationConfig
-from cometmq.runtime.addresses import ANY_IPV4, Reach, bare_host, is_own_address, look_up, reach_of
-from cometmq.runtime.certificate_files import WARN_BEFORE_S
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.config import line_numbers, unknown_keys
-from cometmq.runtime.config_check import find_mistakes
+from cometmq.runtime.configuration.check import find_mistakes
+from cometmq.runtime.configuration.config import line_numbers, unknown_keys
+from cometmq.runtime.sockets.addresses import (
+    ANY_IPV4,
+    Reach,
+    bare_host,
+    is_own_address,
+    look_up,
+    reach_of,
+)
 from cometmq.store.config import StoreConfig
 from cometmq.store.retention import surprises
+from cometmq.tls.certificate_files import WARN_BEFORE_S
+from cometmq.tls.server import certificate_left_s
 
 _MOST_SHOWN: Final = 8
 # What a frame has besides the body of its message: header, topic, properties.

@@ -22,9 +22,9 @@ from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.header import Header, NoHeader, header_to_ext
-from cometmq.protocol.pop_bodies import BatchAck
-from cometmq.protocol.pop_handle import ORDER_QUEUE, PopHandle, real_topic
-from cometmq.protocol.pop_headers import (
+from cometmq.protocol.pop.bodies import BatchAck
+from cometmq.protocol.pop.handle import ORDER_QUEUE, PopHandle, real_topic
+from cometmq.protocol.pop.headers import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,

@@ -18,7 +18,7 @@ from cometmq.model.subscription import EXPRESSION_SQL92, EXPRESSION_TAG
 from cometmq.model.sysflag import PERM_READ
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.pop_headers import PopMessageRequestHeader
+from cometmq.protocol.pop.headers import PopMessageRequestHeader
 
 # Messages of one pop (Java: PopMessageProcessor).
 MAX_POPPED: Final = 32

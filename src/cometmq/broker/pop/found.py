@@ -7,16 +7,16 @@ from typing import Final
 
 from cometmq.broker.pop.changes import AnyChange, Key
 from cometmq.model import properties as p
-from cometmq.protocol.pop_handle import (
+from cometmq.protocol.messages.properties import decode_properties, encode_properties
+from cometmq.protocol.messages.record import decode_record, encode_record
+from cometmq.protocol.messages.record_layout import record_struct
+from cometmq.protocol.pop.handle import (
     PopHandle,
     mark_of,
     msg_offset_entry,
     order_count_entries,
     start_offset_entry,
 )
-from cometmq.protocol.properties import decode_properties, encode_properties
-from cometmq.protocol.record import decode_record, encode_record
-from cometmq.protocol.record_layout import record_struct
 
 _HEAD: Final = record_struct("size", "queue_offset")
 

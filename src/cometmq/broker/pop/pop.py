@@ -32,8 +32,8 @@ from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, encode_answer, response
-from cometmq.protocol.pop_handle import ORDER_QUEUE, pop_retry_topic, pop_retry_topic_v2
-from cometmq.protocol.pop_headers import (
+from cometmq.protocol.pop.handle import ORDER_QUEUE, pop_retry_topic, pop_retry_topic_v2
+from cometmq.protocol.pop.headers import (
     NotificationRequestHeader,
     NotificationResponseHeader,
     PeekMessageRequestHeader,

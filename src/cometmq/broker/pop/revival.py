@@ -26,11 +26,11 @@ from cometmq.errors import CometMQError
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.group import SubscriptionGroupConfig
-from cometmq.protocol import fitting
-from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.pop_handle import asked_topic, pop_retry_topic, pop_retry_topic_v2
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord, body_is_intact, decode_record
+from cometmq.protocol.messages import fitting
+from cometmq.protocol.messages.ids import encode_offset_id
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import StoredRecord, body_is_intact, decode_record
+from cometmq.protocol.pop.handle import asked_topic, pop_retry_topic, pop_retry_topic_v2
 from cometmq.store.get import GetStatus
 
 log = structlog.get_logger(__name__)

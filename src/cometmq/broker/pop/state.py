@@ -15,10 +15,10 @@ from cometmq.broker.pop.changes import AnyChange, Key, decode_line
 from cometmq.broker.pop.log import PopLog
 from cometmq.broker.pop.table import Table
 from cometmq.errors import StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.names import POP_LOG_TOPIC, is_retry_topic
-from cometmq.protocol.pop_headers import INIT_MIN
-from cometmq.protocol.record import StoredRecord
-from cometmq.runtime.loggers import get_logger
+from cometmq.protocol.messages.record import StoredRecord
+from cometmq.protocol.pop.headers import INIT_MIN
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, Unit
 
 log = get_logger(__name__)

@@ -37,11 +37,11 @@ from cometmq.broker.pulls.sharing import Sharing
 from cometmq.broker.pulls.waiter import ANY_QUEUE, Limit, Reason, State, Waiter
 from cometmq.broker.refusal import Refused
 from cometmq.filtering.metering import MeteredProperties, decoding_cost
+from cometmq.logs.loggers import get_logger
 from cometmq.model.work import OutOfWorkError
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.properties import decode_properties
+from cometmq.protocol.messages.properties import decode_properties
 from cometmq.remoting.connection import Connection
-from cometmq.runtime.loggers import get_logger
 from cometmq.runtime.rotation import Rotation
 from cometmq.runtime.workers import Workers
 

@@ -18,11 +18,11 @@ from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.broker.tables import BrokerTables
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import TablesState
+from cometmq.protocol.bodies.cluster import TablesState
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.headers import AwaitTablesRequestHeader
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.replication.master import ReplicationMaster

@@ -27,7 +27,7 @@ from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import TopicConfig
-from cometmq.protocol.properties import property_finder
+from cometmq.protocol.messages.properties import property_finder
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 from cometmq.store.store import MessageStore
 

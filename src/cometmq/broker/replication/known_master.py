@@ -8,7 +8,7 @@ import structlog
 
 from cometmq.errors import ConfigError, ConnectError
 from cometmq.remoting.client import split_address
-from cometmq.runtime.addresses import join_address
+from cometmq.runtime.sockets.addresses import join_address
 
 log = structlog.get_logger(__name__)
 

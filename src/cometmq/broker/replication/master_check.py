@@ -16,8 +16,8 @@ from cometmq.protocol import requests
 from cometmq.protocol.header import NoHeader
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials
-from cometmq.runtime.config import parse_properties
-from cometmq.runtime.network import Network
+from cometmq.runtime.configuration.config import parse_properties
+from cometmq.runtime.sockets.network import Network
 
 _TIMEOUT_S: Final = 3.0
 _ALONE_TIMEOUT_S: Final = 1.0

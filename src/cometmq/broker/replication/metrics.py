@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cometmq.broker.replication.service import Replication
-from cometmq.runtime import metric_catalogue as m
-from cometmq.runtime.exposition import Exposition
+from cometmq.metrics import catalogue as m
+from cometmq.metrics.exposition import Exposition
 
 
 def collect_replication(copies: Replication, out: Exposition) -> None:

@@ -21,18 +21,18 @@ from cometmq.broker.replication.status import StatusHandlers
 from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import CometMQError, ConfigError, StoreError
+from cometmq.protocol.bodies.overview import MessageRequestModes
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
-from cometmq.protocol.overview_bodies import MessageRequestModes
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import Credentials
-from cometmq.remoting.server_tls import ServerTls
 from cometmq.replication.admission import SlaveAdmission
 from cometmq.replication.divergence import Divergence, MasterLog, find_divergence
 from cometmq.replication.master import ReplicationMaster
 from cometmq.replication.slave import ReplicationSlave
-from cometmq.runtime.addresses import is_loopback, join_address
-from cometmq.runtime.network import Network
+from cometmq.runtime.sockets.addresses import is_loopback, join_address
+from cometmq.runtime.sockets.network import Network
+from cometmq.tls.server import ServerTls
 
 log = structlog.get_logger(__name__)
 

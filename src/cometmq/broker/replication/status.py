@@ -11,16 +11,16 @@ import structlog
 
 from cometmq.broker.parts import Parts
 from cometmq.protocol import requests
-from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.protocol.header import NoHeader
-from cometmq.protocol.headers import ResetMasterFlushOffsetHeader
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.overview_bodies import (
+from cometmq.protocol.bodies.overview import (
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
+from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
+from cometmq.protocol.header import NoHeader
+from cometmq.protocol.headers import ResetMasterFlushOffsetHeader
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.replication.master import ReplicationMaster

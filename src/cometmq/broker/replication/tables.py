@@ -48,23 +48,23 @@ from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import requests
-from cometmq.protocol.access_bodies import (
+from cometmq.protocol.bodies.access import (
     AclInfo,
     ListAclsRequestHeader,
     ListUsersRequestHeader,
     UserInfo,
 )
-from cometmq.protocol.bodies import ConsumerOffsetSerializeWrapper, TablesState
+from cometmq.protocol.bodies.cluster import ConsumerOffsetSerializeWrapper, TablesState
+from cometmq.protocol.bodies.overview import MessageRequestModes
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.fastjson.dialect import decode_body, pretty_pieces
 from cometmq.protocol.header import Header, NoHeader
 from cometmq.protocol.headers import AwaitTablesRequestHeader
-from cometmq.protocol.json_dialect import decode_body, pretty_pieces
-from cometmq.protocol.overview_bodies import MessageRequestModes
 from cometmq.protocol.request_type import RequestType
 from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.credentials import is_protected
-from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.slices import run_slices
+from cometmq.runtime.state_files.json_file import JsonFile
 
 log = structlog.get_logger(__name__)
 

@@ -24,22 +24,22 @@ from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.ranges import Int64
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.fitting import drop_spare
-from cometmq.protocol.ids import encode_offset_id, parse_offset_id
-from cometmq.protocol.json_dialect import decode_body, pretty_pieces
-from cometmq.protocol.properties import (
+from cometmq.protocol.fastjson.dialect import decode_body, pretty_pieces
+from cometmq.protocol.messages.fitting import drop_spare
+from cometmq.protocol.messages.ids import encode_offset_id, parse_offset_id
+from cometmq.protocol.messages.properties import (
     MAX_PROPERTIES_LENGTH,
     decode_properties,
     find_batch_id,
     find_property,
 )
-from cometmq.protocol.record import StoredRecord, body_is_intact
+from cometmq.protocol.messages.record import StoredRecord, body_is_intact
 from cometmq.protocol.redrive import REDRIVE_ID, LetterSelection
 from cometmq.runtime.clock import Clock
-from cometmq.runtime.files import Files
-from cometmq.runtime.json_file import JsonFile
 from cometmq.runtime.randomness import Randomness
-from cometmq.runtime.state_writer import StateWriter
+from cometmq.runtime.state_files.files import Files
+from cometmq.runtime.state_files.json_file import JsonFile
+from cometmq.runtime.state_files.state_writer import StateWriter
 from cometmq.store.log.following import LogFollower
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
 from cometmq.store.store import MessageStore

@@ -20,7 +20,7 @@ from cometmq.model import names
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.protocol.json_dialect import encode_body
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.redrive import (
     LetterSelection,
     RedriveDeadLettersRequestHeader,

@@ -24,18 +24,19 @@ from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.sysflag import PERM_WRITE
-from cometmq.protocol import fitting, requests
+from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
-from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.properties import (
+from cometmq.protocol.messages import fitting
+from cometmq.protocol.messages.ids import encode_offset_id
+from cometmq.protocol.messages.properties import (
     MAX_PROPERTIES_LENGTH,
     decode_properties,
     find_batch_id,
     property_finder,
 )
-from cometmq.protocol.record import StoredRecord, body_is_intact
+from cometmq.protocol.messages.record import StoredRecord, body_is_intact
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.randomness import Randomness

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from itertools import starmap
 
 from cometmq.broker.refusal import Refused
-from cometmq.protocol.batch import BatchEntry
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.messages.batch import BatchEntry
 from cometmq.runtime.slices import run_slices
 from cometmq.runtime.workers import Workers
 from cometmq.store.batch_records import BatchRecords, prepare

@@ -26,8 +26,8 @@ from cometmq.protocol.headers import (
     SendMessageHeader,
     SendMessageResponseHeader,
 )
-from cometmq.protocol.ids import encode_offset_id, unpack_host
-from cometmq.protocol.properties import (
+from cometmq.protocol.messages.ids import encode_offset_id, unpack_host
+from cometmq.protocol.messages.properties import (
     MAX_PROPERTIES_LENGTH,
     decode_properties,
     encode_properties,

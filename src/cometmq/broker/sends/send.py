@@ -31,13 +31,13 @@ from cometmq.model.hashing import java_hash
 from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE, TRANSACTION_MASK
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
-from cometmq.protocol.batch import BatchEntry, decode_some
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import answer_template, encode_answer
 from cometmq.protocol.frame import frame_prefix
 from cometmq.protocol.headers import SendMessageHeader
-from cometmq.protocol.ids import UniqueIdGenerator
-from cometmq.protocol.properties import (
+from cometmq.protocol.messages.batch import BatchEntry, decode_some
+from cometmq.protocol.messages.ids import UniqueIdGenerator
+from cometmq.protocol.messages.properties import (
     MANY_PROPERTIES_LENGTH,
     MAX_PROPERTIES,
     MAX_PROPERTIES_LENGTH,

@@ -12,14 +12,14 @@ from cometmq.broker.refusal import Refused
 from cometmq.filtering.tags import tag_matcher
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol import requests
+from cometmq.protocol.bodies.overview import CheckRocksdbCqWriteResult, ConsumeQueueData
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.headers import (
     CheckRocksdbCqWriteProgressRequestHeader,
     QueryConsumeQueueRequestHeader,
 )
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.overview_bodies import CheckRocksdbCqWriteResult, ConsumeQueueData
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.store.queues.consume_queue import ConsumeQueue

@@ -28,8 +28,8 @@ import msgspec
 import structlog
 
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.protocol.bodies import TopicConfigSerializeWrapper
-from cometmq.runtime.files import SYSTEM_FILES, AppendFile, Files
+from cometmq.protocol.bodies.cluster import TopicConfigSerializeWrapper
+from cometmq.runtime.state_files.files import SYSTEM_FILES, AppendFile, Files
 from cometmq.runtime.workers import Workers
 
 log = structlog.get_logger(__name__)

@@ -18,12 +18,12 @@ from cometmq.model.attributes import TOPIC_ATTRIBUTES, changed, parse_changes
 from cometmq.model.sysflag import PERM_INHERIT, PERM_RW
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import limits, requests
-from cometmq.protocol.bodies import TopicList
+from cometmq.protocol.bodies.cluster import TopicList
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
-from cometmq.protocol.json_dialect import encode_body
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.store.cleaner import Work

@@ -16,7 +16,7 @@ from cometmq.errors import LimitError
 from cometmq.model import names
 from cometmq.model.sysflag import PERM_INHERIT, PERM_READ, PERM_RW, PERM_WRITE
 from cometmq.model.topic import DataVersion, TopicConfig
-from cometmq.protocol.bodies import TopicConfigSerializeWrapper
+from cometmq.protocol.bodies.cluster import TopicConfigSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.clock import Clock
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from cometmq.model import names
 from cometmq.model import properties as p
-from cometmq.protocol.properties import decode_properties
-from cometmq.protocol.record import StoredRecord, body_is_intact
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import StoredRecord, body_is_intact
 from cometmq.store.store import MessageStore
 
 # Java puts every half message into one queue.

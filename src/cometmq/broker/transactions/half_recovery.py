@@ -27,9 +27,9 @@ from cometmq.broker.transactions.op_queue import REMOVE_TAG, OpQueue, may_be_par
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
-from cometmq.protocol.properties import find_property
-from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, StoredRecord
-from cometmq.protocol.record_layout import HOSTS_V6, record_struct
+from cometmq.protocol.messages.properties import find_property
+from cometmq.protocol.messages.record import MAGIC_V1, MAGIC_V2, StoredRecord
+from cometmq.protocol.messages.record_layout import HOSTS_V6, record_struct
 from cometmq.store.log.following import LogFollower
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, Unit
 from cometmq.store.store import MessageStore

@@ -21,8 +21,8 @@ from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.protocol import requests
 from cometmq.protocol.headers import CheckTransactionStateRequestHeader
-from cometmq.protocol.ids import encode_offset_id
-from cometmq.protocol.record import encode_record
+from cometmq.protocol.messages.ids import encode_offset_id
+from cometmq.protocol.messages.record import encode_record
 from cometmq.protocol.request_type import ResourceKind
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.slices import run_slices

@@ -50,13 +50,13 @@ from cometmq.model.sysflag import (
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.protocol.fitting import drop_spare, encoded_length
 from cometmq.protocol.headers import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
-from cometmq.protocol.ids import parse_offset_id
-from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
+from cometmq.protocol.messages.fitting import drop_spare, encoded_length
+from cometmq.protocol.messages.ids import parse_offset_id
+from cometmq.protocol.messages.properties import MAX_PROPERTIES_LENGTH
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock, ahead_ms

@@ -151,7 +151,7 @@ class AdminGroup(Group):
 def built(name: str) -> Any:
     """Return the command of this name."""
     module = _MODULE_OF[name]
-    commands: typer.Typer = import_module(f"cometmq.cli.admin.{module}").app
+    commands: typer.Typer = import_module(f"cometmq.cli.admin.commands.{module}").app
     [info] = [info for info in commands.registered_commands if info.name == name]
     info.rich_help_panel = PANELS.get(module, module.capitalize())
     return typer.main.get_command_from_info(

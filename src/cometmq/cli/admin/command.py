@@ -43,7 +43,7 @@ from cometmq.cli.admin.remedies import in_commands
 from cometmq.cli.connection import Connection
 from cometmq.cli.help import Command
 from cometmq.errors import CometMQError, ConfigError, ServersFailedError
-from cometmq.runtime.plain import plain
+from cometmq.logs.plain import plain
 
 if TYPE_CHECKING:
     from cometmq.admin.client import AdminClient

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
-from cometmq.runtime.plain import plain, plain_json
+from cometmq.logs.plain import plain, plain_json
 
 GAP: Final = "  "
 # A table that is streamed is as wide as its first rows, which wait no longer than this.

@@ -17,7 +17,7 @@ from cometmq.model.results import PullStatus
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import PULL_LITE
 from cometmq.protocol import requests
-from cometmq.protocol.bodies import (
+from cometmq.protocol.bodies.cluster import (
     CheckClientRequestBody,
     HeartbeatData,
     LockBatchRequestBody,

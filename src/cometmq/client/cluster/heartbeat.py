@@ -16,7 +16,7 @@ import structlog
 from cometmq.client.cluster.broker_api import BrokerApi
 from cometmq.client.cluster.routes import RouteCache
 from cometmq.errors import AccessDeniedError, CometMQError, RemotingError
-from cometmq.protocol.bodies import HeartbeatData
+from cometmq.protocol.bodies.cluster import HeartbeatData
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.tasks import TaskOwner
 

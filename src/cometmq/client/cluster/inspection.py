@@ -18,23 +18,23 @@ from cometmq.errors import CometMQError
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol import requests
-from cometmq.protocol.codes import CURRENT_VERSION, ResponseCode
-from cometmq.protocol.command import RemotingCommand, Request, response
-from cometmq.protocol.consumer_bodies import (
+from cometmq.protocol.bodies.consumers import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
     decode_reset_offsets,
     encode_running_info,
 )
+from cometmq.protocol.codes import CURRENT_VERSION, ResponseCode
+from cometmq.protocol.command import RemotingCommand, Request, response
+from cometmq.protocol.fastjson.dialect import encode_body
+from cometmq.protocol.fastjson.queue_table import encode_queue_table
 from cometmq.protocol.headers import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
     ResetOffsetRequestHeader,
 )
-from cometmq.protocol.json_dialect import encode_body
-from cometmq.protocol.queue_table import encode_queue_table
-from cometmq.protocol.record import decode_record
+from cometmq.protocol.messages.record import decode_record
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cometmq.protocol.consumer_bodies import ConsumeStatus
+from cometmq.protocol.bodies.consumers import ConsumeStatus
 from cometmq.runtime.clock import SYSTEM_CLOCK
 
 SAMPLE_INTERVAL_S: Final = 10.0

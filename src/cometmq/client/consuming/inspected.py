@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cometmq.client.consuming.listening import ConsumeJob
 from cometmq.model.results import ConsumeResult
-from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult
+from cometmq.protocol.bodies.consumers import ConsumeMessageDirectlyResult
 
 
 def direct_result(job: ConsumeJob, *, orderly: bool) -> ConsumeMessageDirectlyResult:

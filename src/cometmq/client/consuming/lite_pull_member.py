@@ -32,7 +32,7 @@ from cometmq.model.results import (
     DamageCounts,
 )
 from cometmq.model.subscription import MessageSelector
-from cometmq.protocol.consumer_bodies import ConsumerRunningInfo
+from cometmq.protocol.bodies.consumers import ConsumerRunningInfo
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)

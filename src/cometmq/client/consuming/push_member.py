@@ -40,7 +40,7 @@ from cometmq.model.results import (
     DamagedMessage,
 )
 from cometmq.model.subscription import MessageSelector
-from cometmq.protocol.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from cometmq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)

@@ -16,8 +16,8 @@ from cometmq.errors import CometMQError
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import retry_topic
-from cometmq.protocol.fitting import cut, drop_spare
-from cometmq.protocol.properties import MAX_PROPERTIES_LENGTH
+from cometmq.protocol.messages.fitting import cut, drop_spare
+from cometmq.protocol.messages.properties import MAX_PROPERTIES_LENGTH
 
 log = structlog.get_logger(__name__)
 

@@ -35,8 +35,8 @@ from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, DamagedMessage, MessageModel
 from cometmq.model.subscription import ConsumerData, MessageSelector, SubscriptionData
-from cometmq.protocol.consumer_bodies import ConsumerRunningInfo
-from cometmq.protocol.queue_table import queue_table
+from cometmq.protocol.bodies.consumers import ConsumerRunningInfo
+from cometmq.protocol.fastjson.queue_table import queue_table
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)

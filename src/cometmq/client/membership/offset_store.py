@@ -14,8 +14,8 @@ from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.first_commits import FirstCommits
 from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.queue_table import decode_queue_table, encode_queue_table
-from cometmq.runtime.json_file import JsonFile
+from cometmq.protocol.fastjson.queue_table import decode_queue_table, encode_queue_table
+from cometmq.runtime.state_files.json_file import JsonFile
 
 log = structlog.get_logger(__name__)
 

@@ -13,12 +13,12 @@ from cometmq.model import properties as p
 from cometmq.model.message import Message
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.batch import BatchEntry, batch_entry_size, encode_batch
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.compression import CompressionType, compress
-from cometmq.protocol.ids import UniqueIdGenerator
-from cometmq.protocol.properties import encode_properties
+from cometmq.protocol.messages.batch import BatchEntry, batch_entry_size, encode_batch
+from cometmq.protocol.messages.compression import CompressionType, compress
+from cometmq.protocol.messages.ids import UniqueIdGenerator
+from cometmq.protocol.messages.properties import encode_properties
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 COMPRESS_OVER_BYTES: Final = 4096

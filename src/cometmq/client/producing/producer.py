@@ -43,7 +43,7 @@ from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult
-from cometmq.protocol.compression import CompressionType
+from cometmq.protocol.messages.compression import CompressionType
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)

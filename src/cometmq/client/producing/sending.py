@@ -30,7 +30,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult, SendStatus
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.recall_handle import RecallHandle
+from cometmq.protocol.messages.recall_handle import RecallHandle
 from cometmq.remoting.client import split_address
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.credentials import refused

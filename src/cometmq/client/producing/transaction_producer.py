@@ -49,8 +49,8 @@ from cometmq.protocol.headers import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
 )
-from cometmq.protocol.ids import parse_offset_id
-from cometmq.protocol.record import StoredRecord
+from cometmq.protocol.messages.ids import parse_offset_id
+from cometmq.protocol.messages.record import StoredRecord
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.daemon_threads import DaemonThreads
 

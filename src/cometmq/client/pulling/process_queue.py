@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.consumer_bodies import ProcessQueueInfo
+from cometmq.protocol.bodies.consumers import ProcessQueueInfo
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 _MIB = 1024 * 1024

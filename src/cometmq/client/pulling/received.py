@@ -16,8 +16,8 @@ from cometmq.model.names import LMQ_PREFIX, RETRY_PREFIX
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import COMPRESSED
-from cometmq.protocol.compression import decompress
-from cometmq.protocol.record import NoRecord, StoredRecord, body_is_intact, read_records
+from cometmq.protocol.messages.compression import decompress
+from cometmq.protocol.messages.record import NoRecord, StoredRecord, body_is_intact, read_records
 
 log = structlog.get_logger(__name__)
 

@@ -12,8 +12,8 @@ from cometmq.client.instance import ClientInstance, release_instance
 from cometmq.client.lifecycle import AsyncClient, ClientOptions
 from cometmq.client.limits import check_flag
 from cometmq.client.tracing.dispatcher import TraceDispatcher, trace_instance_name
+from cometmq.forks import PROCESS
 from cometmq.model.names import check_topic
-from cometmq.runtime.forks import PROCESS
 
 
 @dataclass(repr=False, kw_only=True)

@@ -10,13 +10,13 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.console.audit import SHOWN, Entry, ended
 from cometmq.console.limits import LimitMetError
 from cometmq.console.pages.exports import Export, ended_by_session, last_line
-from cometmq.console.paging import page_of
-from cometmq.console.rendering import render
 from cometmq.console.routes import Routes, account_of, console_of
-from cometmq.console.times import time_ms
+from cometmq.console.users.audit import SHOWN, Entry, ended
+from cometmq.console.views.paging import page_of
+from cometmq.console.views.rendering import render
+from cometmq.console.views.times import time_ms
 
 routes: Final = Routes()
 OUTCOMES: Final = ("done", "failed", "refused", "begun")

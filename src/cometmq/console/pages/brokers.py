@@ -8,19 +8,19 @@ from typing import Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.admin.broker_settings import Setting, settings_of
-from cometmq.admin.brokers import file_deletions, next_deletion
+from cometmq.admin.brokers.room import file_deletions, next_deletion
+from cometmq.admin.brokers.settings import Setting, settings_of
 from cometmq.admin.servers import BrokerAddress
-from cometmq.console.asking import brokers_of, in_time
-from cometmq.console.concerns import behind_bytes, broker_url
-from cometmq.console.fields import check_unchanged
 from cometmq.console.pages.name_servers import settings_of_name_servers
-from cometmq.console.paging import page_of
-from cometmq.console.recent import Known
-from cometmq.console.rendering import Say, render, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
-from cometmq.console.watch import BrokerState
+from cometmq.console.views.fields import check_unchanged
+from cometmq.console.views.paging import page_of
+from cometmq.console.views.rendering import Say, render, words
+from cometmq.console.watching.asking import brokers_of, in_time
+from cometmq.console.watching.concerns import behind_bytes, broker_url
+from cometmq.console.watching.recent import Known
+from cometmq.console.watching.watch import BrokerState
 from cometmq.errors import (
     IllegalArgumentError,
     RouteNotFoundError,

@@ -11,14 +11,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cometmq.admin.messages.waiting import DelayedMessage, DelayLevel, TimedMessages
 from cometmq.admin.servers import BrokerAddress
-from cometmq.admin.waiting import DelayedMessage, DelayLevel, TimedMessages
-from cometmq.console.asking import ask_each, brokers_of, in_time, lost_masters, masters_of
-from cometmq.console.paging import Slice, page_of, whole
-from cometmq.console.recent import Known, known
-from cometmq.console.rendering import Say, render, words
 from cometmq.console.routes import Routes, console_of
 from cometmq.console.state import Console
+from cometmq.console.views.paging import Slice, page_of, whole
+from cometmq.console.views.rendering import Say, render, words
+from cometmq.console.watching.asking import ask_each, brokers_of, in_time, lost_masters, masters_of
+from cometmq.console.watching.recent import Known, known
 from cometmq.errors import CometMQError
 
 routes: Final = Routes()

@@ -11,9 +11,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from cometmq.console.limits import note
-from cometmq.console.places import Places
-from cometmq.console.rendering import told
 from cometmq.console.routes import check_session, console_of
+from cometmq.console.views.rendering import told
+from cometmq.console.web.places import Places
 
 
 class Export(StreamingResponse):

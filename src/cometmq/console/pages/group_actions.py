@@ -10,15 +10,15 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from cometmq.admin.group_records import GroupFields
+from cometmq.admin.groups.records import GroupFields
 from cometmq.admin.servers import failure
-from cometmq.console import group_views as views
-from cometmq.console.asking import ask_each, each_cluster
 from cometmq.console.pages.groups import FORM_FIELDS, shown
-from cometmq.console.recent import known
-from cometmq.console.rendering import number, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
+from cometmq.console.views import group_views as views
+from cometmq.console.views.rendering import number, url, words
+from cometmq.console.watching.asking import ask_each, each_cluster
+from cometmq.console.watching.recent import known
 from cometmq.errors import RouteNotFoundError
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import dlq_topic, group_fault, is_system_group, retry_topic

@@ -10,13 +10,13 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from cometmq.admin.offsets import END, QueueOffsets
-from cometmq.console import group_views as views
+from cometmq.admin.groups.offsets import END, QueueOffsets
 from cometmq.console.pages.group_actions import checked_group, need_group
-from cometmq.console.rendering import Say, moment, number, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
-from cometmq.console.times import time_ms
+from cometmq.console.views import group_views as views
+from cometmq.console.views.rendering import Say, moment, number, url, words
+from cometmq.console.views.times import time_ms
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import topic_fault
 from cometmq.model.queue import MessageQueue

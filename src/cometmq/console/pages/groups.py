@@ -10,15 +10,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.admin.group_findings import holders, judge, subscription_differences
-from cometmq.admin.group_records import GroupFields, QueueProgress, RunningInfo
-from cometmq.console import group_views as views
-from cometmq.console.asking import in_time
-from cometmq.console.names import topic_names
-from cometmq.console.paging import Order, order_of, page_of
-from cometmq.console.recent import Known
-from cometmq.console.rendering import render, words
+from cometmq.admin.groups.findings import holders, judge, subscription_differences
+from cometmq.admin.groups.records import GroupFields, QueueProgress, RunningInfo
 from cometmq.console.routes import Routes, console_of
+from cometmq.console.views import group_views as views
+from cometmq.console.views.names import topic_names
+from cometmq.console.views.paging import Order, order_of, page_of
+from cometmq.console.views.rendering import render, words
+from cometmq.console.watching.asking import in_time
+from cometmq.console.watching.recent import Known
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import is_retry_topic, is_system_group, retry_topic
 from cometmq.model.queue import MessageQueue

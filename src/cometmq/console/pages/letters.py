@@ -12,23 +12,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.admin.letters import Redriven
-from cometmq.admin.message_pages import MessagePage
-from cometmq.admin.redriving import LetterOutcome
-from cometmq.admin.topic_records import TopicStats
-from cometmq.console import group_views as views
-from cometmq.console.asking import ask_each, gone_masters
-from cometmq.console.bodies import snippet
+from cometmq.admin.messages.letters import Redriven
+from cometmq.admin.messages.pages import MessagePage
+from cometmq.admin.messages.redriving import LetterOutcome
+from cometmq.admin.topics.records import TopicStats
 from cometmq.console.limits import LimitMetError
-from cometmq.console.names import topic_names
 from cometmq.console.pages.groups import is_unknown_group, unknown_group
 from cometmq.console.pages.topics import stats_now
-from cometmq.console.paging import Slice, page_of
-from cometmq.console.recent import Known, known
-from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
+from cometmq.console.schemas.bodies import snippet
 from cometmq.console.state import Console
-from cometmq.console.times import time_ms
+from cometmq.console.views import group_views as views
+from cometmq.console.views.names import topic_names
+from cometmq.console.views.paging import Slice, page_of
+from cometmq.console.views.rendering import render, url, words
+from cometmq.console.views.times import time_ms
+from cometmq.console.watching.asking import ask_each, gone_masters
+from cometmq.console.watching.recent import Known, known
 from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,

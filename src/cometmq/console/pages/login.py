@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from cometmq.console.cookies import cookies_of
-from cometmq.console.fields import Bound
-from cometmq.console.logins import TooManyLoginsError
-from cometmq.console.rendering import (
+from cometmq.console.routes import Routes, checked_form, console_of, read_form
+from cometmq.console.users.logins import TooManyLoginsError
+from cometmq.console.views.fields import Bound
+from cometmq.console.views.rendering import (
     LANGUAGE_COOKIE,
     LANGUAGES,
     THEME_COOKIE,
@@ -24,10 +24,10 @@ from cometmq.console.rendering import (
     render,
     translated,
 )
-from cometmq.console.routes import Routes, checked_form, console_of, read_form
-from cometmq.runtime.address_list import is_own_machine
-from cometmq.runtime.exposition import CONTENT_TYPE
-from cometmq.runtime.loggers import get_logger
+from cometmq.console.web.cookies import cookies_of
+from cometmq.logs.loggers import get_logger
+from cometmq.metrics.exposition import CONTENT_TYPE
+from cometmq.runtime.sockets.address_list import is_own_machine
 
 log = get_logger(__name__)
 

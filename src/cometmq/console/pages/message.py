@@ -12,17 +12,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.admin.messages import MessageTrack, TrackKind
-from cometmq.admin.reading import address_of
-from cometmq.console import bodies
-from cometmq.console.advice import is_not_there
-from cometmq.console.asking import ask_each, brokers_of, gone_masters, in_time
-from cometmq.console.bodies import Shown
-from cometmq.console.names import groups_of_topic
+from cometmq.admin.messages.reading import address_of
+from cometmq.admin.messages.room import MessageTrack, TrackKind
 from cometmq.console.pages.messages import Row, link_of
-from cometmq.console.paging import Slice, page_of, whole
-from cometmq.console.rendering import Say, moment, render, told, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
+from cometmq.console.schemas import bodies
+from cometmq.console.schemas.bodies import Shown
+from cometmq.console.views.advice import is_not_there
+from cometmq.console.views.names import groups_of_topic
+from cometmq.console.views.paging import Slice, page_of, whole
+from cometmq.console.views.rendering import Say, moment, render, told, url, words
+from cometmq.console.watching.asking import ask_each, brokers_of, gone_masters, in_time
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt

@@ -10,20 +10,20 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from cometmq.admin.message_pages import ListedMessage, MessagePage, Order
-from cometmq.admin.messages import FoundMessages
-from cometmq.console.asking import gone_masters, in_time
-from cometmq.console.bodies import snippet
-from cometmq.console.cookies import cookies_of
+from cometmq.admin.messages.pages import ListedMessage, MessagePage, Order
+from cometmq.admin.messages.room import FoundMessages
 from cometmq.console.limits import LimitMetError, note
-from cometmq.console.names import topic_names
 from cometmq.console.pages.topics import kind_of, route_now, system_names, unknown_topic
-from cometmq.console.paging import MAX_QUERY, whole
-from cometmq.console.recent import Known
-from cometmq.console.rendering import fragment, render, told, url
 from cometmq.console.routes import Routes, account_of, console_of
+from cometmq.console.schemas.bodies import snippet
 from cometmq.console.state import Console
-from cometmq.console.times import time_ms
+from cometmq.console.views.names import topic_names
+from cometmq.console.views.paging import MAX_QUERY, whole
+from cometmq.console.views.rendering import fragment, render, told, url
+from cometmq.console.views.times import time_ms
+from cometmq.console.watching.asking import gone_masters, in_time
+from cometmq.console.watching.recent import Known
+from cometmq.console.web.cookies import cookies_of
 from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.message import MessageExt
 

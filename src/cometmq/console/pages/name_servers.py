@@ -15,16 +15,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cometmq.admin.name_servers import CHANGEABLE_SETTINGS
-from cometmq.admin.topics import ORDER_NAMESPACE
-from cometmq.console.asking import in_time
-from cometmq.console.fields import Bound, check_unchanged, name_field, same_lines, text_field
-from cometmq.console.paging import page_of
-from cometmq.console.recent import Known
-from cometmq.console.rendering import render, url, words
+from cometmq.admin.topics.room import ORDER_NAMESPACE
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
+from cometmq.console.views.fields import Bound, check_unchanged, name_field, same_lines, text_field
+from cometmq.console.views.paging import page_of
+from cometmq.console.views.rendering import render, url, words
+from cometmq.console.watching.asking import in_time
+from cometmq.console.watching.recent import Known
 from cometmq.errors import CometMQError, IllegalArgumentError, ServersFailedError
-from cometmq.runtime.config import hide_secrets
+from cometmq.runtime.configuration.config import hide_secrets
 
 routes: Final = Routes()
 # As in name servers: MAX_KV_NAME_LENGTH, MAX_KV_VALUE_LENGTH.

@@ -13,14 +13,14 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from cometmq.console.asking import gone_masters, in_time
-from cometmq.console.concerns import GROWTH_SPAN_MS, broker_url, concerns_of
-from cometmq.console.names import group_names, topic_names
-from cometmq.console.paging import MAX_QUERY
-from cometmq.console.recent import Known
-from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Routes, console_of
-from cometmq.console.watch import Watch
+from cometmq.console.views.names import group_names, topic_names
+from cometmq.console.views.paging import MAX_QUERY
+from cometmq.console.views.rendering import render, url, words
+from cometmq.console.watching.asking import gone_masters, in_time
+from cometmq.console.watching.concerns import GROWTH_SPAN_MS, broker_url, concerns_of
+from cometmq.console.watching.recent import Known
+from cometmq.console.watching.watch import Watch
 
 routes: Final = Routes()
 _MOST_CONCERNS: Final = 20

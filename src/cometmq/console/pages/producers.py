@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.admin.group_records import Connection
-from cometmq.admin.producers import SeenProducer
-from cometmq.console.asking import ask_each, gone_masters, in_time, lost_masters, masters_of
-from cometmq.console.fields import MAX_NAME
-from cometmq.console.paging import page_of
-from cometmq.console.rendering import render
+from cometmq.admin.groups.producers import SeenProducer
+from cometmq.admin.groups.records import Connection
 from cometmq.console.routes import Routes, console_of
+from cometmq.console.views.fields import MAX_NAME
+from cometmq.console.views.paging import page_of
+from cometmq.console.views.rendering import render
+from cometmq.console.watching.asking import (
+    ask_each,
+    gone_masters,
+    in_time,
+    lost_masters,
+    masters_of,
+)
 from cometmq.errors import CometMQError, RouteNotFoundError
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from cometmq.console.asking import in_time, masters_of
-from cometmq.console.names import group_names, topic_names
 from cometmq.console.pages.producers import Seen, seen_at
-from cometmq.console.paging import MAX_QUERY
 from cometmq.console.routes import Routes, console_of
 from cometmq.console.state import Console
+from cometmq.console.views.names import group_names, topic_names
+from cometmq.console.views.paging import MAX_QUERY
+from cometmq.console.watching.asking import in_time, masters_of
 from cometmq.model.names import is_retry_topic, is_system_group, is_system_topic
 
 routes: Final = Routes()

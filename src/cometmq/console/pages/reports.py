@@ -14,17 +14,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from cometmq.console.paging import page_of
-from cometmq.console.places import Places
-from cometmq.console.rendering import render
-from cometmq.console.report_files import (
+from cometmq.console.routes import Routes, account_of, console_of
+from cometmq.console.views.paging import page_of
+from cometmq.console.views.rendering import render
+from cometmq.console.views.report_files import (
     ReportFile,
     has_page,
     read_page,
     read_report,
     time_ms_of,
 )
-from cometmq.console.routes import Routes, account_of, console_of
+from cometmq.console.web.places import Places
 
 routes: Final = Routes()
 _AGE_S: Final = 5.0

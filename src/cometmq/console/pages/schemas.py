@@ -8,9 +8,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.console.rendering import render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
-from cometmq.console.schemas import KINDS, MAX_SCHEMA_NAME, Schema
+from cometmq.console.schemas.store import KINDS, MAX_SCHEMA_NAME, Schema
+from cometmq.console.views.rendering import render, url, words
 from cometmq.errors import CometMQError
 
 routes: Final = Routes()

@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.admin.broker_reports import Statistics
-from cometmq.admin.group_records import GroupConnections, GroupProgress
-from cometmq.admin.topic_records import TopicStats
-from cometmq.console.asking import ask_each, brokers_of, gone_masters, in_time
-from cometmq.console.fields import asked
-from cometmq.console.group_views import connections_of
-from cometmq.console.names import groups_of_topic
+from cometmq.admin.brokers.reports import Statistics
+from cometmq.admin.groups.records import GroupConnections, GroupProgress
+from cometmq.admin.topics.records import TopicStats
 from cometmq.console.pages.producers import seen_at
 from cometmq.console.pages.topics import (
     TYPE,
@@ -27,10 +23,14 @@ from cometmq.console.pages.topics import (
     system_names,
     unknown_topic,
 )
-from cometmq.console.paging import page_of
-from cometmq.console.recent import Known
-from cometmq.console.rendering import render
 from cometmq.console.routes import Routes, console_of
+from cometmq.console.views.fields import asked
+from cometmq.console.views.group_views import connections_of
+from cometmq.console.views.names import groups_of_topic
+from cometmq.console.views.paging import page_of
+from cometmq.console.views.rendering import render
+from cometmq.console.watching.asking import ask_each, brokers_of, gone_masters, in_time
+from cometmq.console.watching.recent import Known
 from cometmq.errors import RouteNotFoundError
 from cometmq.model.names import DLQ_PREFIX, RETRY_PREFIX
 from cometmq.model.route import BrokerData, QueueData, TopicRouteData

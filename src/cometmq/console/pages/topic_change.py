@@ -11,15 +11,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.console.asking import each_cluster, in_time
-from cometmq.console.fields import (
-    asked,
-    choice_field,
-    lines_field,
-    number_field,
-    pairs_field,
-    text_field,
-)
 from cometmq.console.pages.topic import configs_of, group_of
 from cometmq.console.pages.topics import (
     MESSAGE_TYPES,
@@ -32,8 +23,17 @@ from cometmq.console.pages.topics import (
     system_names,
     unknown_topic,
 )
-from cometmq.console.rendering import number, render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
+from cometmq.console.views.fields import (
+    asked,
+    choice_field,
+    lines_field,
+    number_field,
+    pairs_field,
+    text_field,
+)
+from cometmq.console.views.rendering import number, render, url, words
+from cometmq.console.watching.asking import each_cluster, in_time
 from cometmq.errors import RouteNotFoundError, ServersFailedError
 from cometmq.model.route import TopicRouteData
 from cometmq.model.sysflag import PERM_READ, PERM_WRITE

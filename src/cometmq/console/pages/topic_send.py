@@ -10,14 +10,21 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.console.asking import ask_each
-from cometmq.console.fields import asked, given_by, number_field, pairs_field, text_field, too_long
-from cometmq.console.group_views import connections_of
-from cometmq.console.names import groups_of_topic
 from cometmq.console.pages.topics import route_now, unknown_topic
-from cometmq.console.paging import whole
-from cometmq.console.rendering import Say, render, url, words
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
+from cometmq.console.views.fields import (
+    asked,
+    given_by,
+    number_field,
+    pairs_field,
+    text_field,
+    too_long,
+)
+from cometmq.console.views.group_views import connections_of
+from cometmq.console.views.names import groups_of_topic
+from cometmq.console.views.paging import whole
+from cometmq.console.views.rendering import Say, render, url, words
+from cometmq.console.watching.asking import ask_each
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt

@@ -11,14 +11,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.admin.topic_records import TopicStats, stats_of
-from cometmq.console.asking import ask_each, gone_masters, in_time, masters_of
-from cometmq.console.fields import choice_field, given_by, number_field, pairs_field, text_field
-from cometmq.console.names import topic_names
-from cometmq.console.paging import Order, order_of, page_of
-from cometmq.console.recent import Known
-from cometmq.console.rendering import render, url, words
+from cometmq.admin.topics.records import TopicStats, stats_of
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
+from cometmq.console.views.fields import (
+    choice_field,
+    given_by,
+    number_field,
+    pairs_field,
+    text_field,
+)
+from cometmq.console.views.names import topic_names
+from cometmq.console.views.paging import Order, order_of, page_of
+from cometmq.console.views.rendering import render, url, words
+from cometmq.console.watching.asking import ask_each, gone_masters, in_time, masters_of
+from cometmq.console.watching.recent import Known
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.model.names import (
     DLQ_PREFIX,

@@ -11,14 +11,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.admin.messages import TraceEvent
-from cometmq.console.asking import gone_masters, in_time
+from cometmq.admin.messages.room import TraceEvent
 from cometmq.console.limits import LimitMetError
-from cometmq.console.recent import Known, known
-from cometmq.console.rendering import render
 from cometmq.console.routes import Routes, console_of
 from cometmq.console.state import Console
-from cometmq.console.timeline import timelines
+from cometmq.console.views.rendering import render
+from cometmq.console.views.timeline import timelines
+from cometmq.console.watching.asking import gone_masters, in_time
+from cometmq.console.watching.recent import Known, known
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TRACE_TOPIC, topic_fault

@@ -10,14 +10,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.admin.message_pages import MessagePage
-from cometmq.admin.waiting import HalfMessage, HalfMessages
-from cometmq.console.asking import ask_each, gone_masters, lost_masters, masters_of
-from cometmq.console.paging import page_of
-from cometmq.console.recent import Known, known
-from cometmq.console.rendering import render, url, words
+from cometmq.admin.messages.pages import MessagePage
+from cometmq.admin.messages.waiting import HalfMessage, HalfMessages
 from cometmq.console.routes import Action, Form, Outcome, Routes, console_of
 from cometmq.console.state import Console
+from cometmq.console.views.paging import page_of
+from cometmq.console.views.rendering import render, url, words
+from cometmq.console.watching.asking import ask_each, gone_masters, lost_masters, masters_of
+from cometmq.console.watching.recent import Known, known
 from cometmq.errors import RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt

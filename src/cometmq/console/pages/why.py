@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cometmq.console.asking import brokers_of
-from cometmq.console.recent import Known, known
-from cometmq.console.rendering import render, url
 from cometmq.console.routes import Page, Routes, console_of
+from cometmq.console.views.rendering import render, url
+from cometmq.console.watching.asking import brokers_of
+from cometmq.console.watching.recent import Known, known
 from cometmq.errors import IllegalArgumentError
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from cometmq.pipelines.archive.source import Source
 from cometmq.pipelines.archive.staging import staged_files
 from cometmq.pipelines.locations import Location
 from cometmq.spark.gaps import BEYOND_THE_END, RETENTION
-from cometmq.spark.live_admission import shared
-from cometmq.spark.live_identity import Marks
-from cometmq.spark.live_plan import Range, lost
+from cometmq.spark.live.admission import shared
+from cometmq.spark.live.identity import Marks
+from cometmq.spark.live.plan import Range, lost
 
 log = structlog.get_logger(__name__)
 

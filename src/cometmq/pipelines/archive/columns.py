@@ -13,9 +13,9 @@ from typing import Any, Final
 from cometmq.model import properties as p
 from cometmq.model.sysflag import STORE_HOST_V6, TRANSACTION_MASK
 from cometmq.pipelines.archive.schemas import MADE_OF, OFFSET_ID, Schema
-from cometmq.spark.columns import COLUMNS
+from cometmq.spark.rows.columns import COLUMNS
 
-# As `cometmq.spark.record_batches` bounds them.
+# As `cometmq.spark.rows.record_batches` bounds them.
 _MAX_MS: Final = (2**63 - 1) // 1000
 
 
@@ -53,7 +53,7 @@ def with_derived(frame: Any, columns: Collection[str], *others: str) -> Any:
 
 
 def _derived(name: str) -> Any:
-    """Return a column as the sources make it of others (`cometmq.spark.record_batches`)."""
+    """Return a column as the sources make it of others (`cometmq.spark.rows.record_batches`)."""
     from pyspark.sql import functions as F
 
     def named(key: str) -> Any:

@@ -43,9 +43,9 @@ from cometmq.pipelines.locations import (
     sizes_below,
     write_whole,
 )
-from cometmq.runtime.durable import exchange_names, sync
-from cometmq.runtime.file_lock import locked
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
+from cometmq.runtime.state_files.durable import exchange_names, sync
+from cometmq.runtime.state_files.file_lock import locked
 from cometmq.spark.gaps import Gap, noted_gaps
 
 # So many files with gaps are folded into one: every proof reads all of them.

@@ -18,8 +18,8 @@ from cometmq.pipelines.archive.columns import with_derived
 from cometmq.pipelines.archive.schemas import ALL, FIRST, Schema, check_readable
 from cometmq.pipelines.hadoop_files import location
 from cometmq.pipelines.locations import Location, RemotePath, contents, sizes_below
-from cometmq.spark.columns import COLUMNS
 from cometmq.spark.gaps import Gap, decoded_gaps
+from cometmq.spark.rows.columns import COLUMNS
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class Manifest(msgspec.Struct, frozen=True):
 class QueueState(msgspec.Struct, frozen=True):
     """Says that the archive holds the offsets from `first` to below `to`, and that those below
     `proved_to` are proved. `mark` is an archived message, to recognise a topic that was created
-    again (`cometmq.spark.live_identity`); archives of earlier versions have none.
+    again (`cometmq.spark.live.identity`); archives of earlier versions have none.
     """
 
     topic: str

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from cometmq.errors import ConfigError
-from cometmq.spark.columns import COLUMNS
+from cometmq.spark.rows.columns import COLUMNS
 
 ALL: Final = 1
 COMPACT: Final = 2

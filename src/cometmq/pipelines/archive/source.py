@@ -23,12 +23,12 @@ from cometmq.pipelines.archive.division import Range, Ranges, readings
 from cometmq.pipelines.known_names import some_of
 from cometmq.pipelines.message_logs import read_live, read_store
 from cometmq.pipelines.small_tables import small_table
-from cometmq.spark.columns import COLUMNS
-from cometmq.spark.live_identity import LiveIdentity, Marks
-from cometmq.spark.live_options import LiveOptions
-from cometmq.spark.live_queues import LiveQueues
-from cometmq.spark.store_plan import LMQ_PREFIX
-from cometmq.spark.unknown_topics import unknown_topics
+from cometmq.spark.live.identity import LiveIdentity, Marks
+from cometmq.spark.live.options import LiveOptions
+from cometmq.spark.live.queues import LiveQueues
+from cometmq.spark.live.unknown_topics import unknown_topics
+from cometmq.spark.rows.columns import COLUMNS
+from cometmq.spark.stores.plan import LMQ_PREFIX
 from cometmq.store.reading.files import StoreFiles, kept_from_brokers
 from cometmq.store.reading.store_times import store_time_ms
 

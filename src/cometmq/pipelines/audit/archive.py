@@ -18,8 +18,8 @@ from cometmq.pipelines.archive.columns import needed_for, with_derived
 from cometmq.pipelines.archive.layout import DataFile, Hour, layout_of
 from cometmq.pipelines.archive.schemas import check_columns, check_readable
 from cometmq.pipelines.message_logs import no_messages, schema_of
-from cometmq.spark.columns import COLUMNS
 from cometmq.spark.gaps import Gap
+from cometmq.spark.rows.columns import COLUMNS
 
 # The audit finds damaged or vanishing files by the messages that are missing.
 _LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}

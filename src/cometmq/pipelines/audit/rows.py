@@ -41,8 +41,8 @@ from cometmq.pipelines.audit.archive import ArchiveNotes
 from cometmq.pipelines.audit.blocks import BLOCK, Block, Kind
 from cometmq.pipelines.audit.settings import Config
 from cometmq.pipelines.small_tables import collected, small_table
-from cometmq.spark.columns import COLUMNS, columns_in
 from cometmq.spark.gaps import Gap
+from cometmq.spark.rows.columns import COLUMNS, columns_in
 
 PLACE: Final = ("topic", "broker", "queue_id", "queue_offset")
 QUEUE: Final = PLACE[:3]

@@ -281,7 +281,7 @@ class Config(Settings, frozen=True):
         key = self.business_key
         if key is None:
             return "cast(null as string)"
-        from cometmq.spark.columns import COLUMNS
+        from cometmq.spark.rows.columns import COLUMNS
 
         if _IDENTIFIER.fullmatch(key) and key not in COLUMNS:
             return f"properties['{key}']"

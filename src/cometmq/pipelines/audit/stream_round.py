@@ -42,8 +42,8 @@ from cometmq.pipelines.audit.stream_state import (
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.message_logs import MessageLog, Ranges, no_messages
 from cometmq.pipelines.small_tables import small_table
-from cometmq.spark.live_admission import shared
-from cometmq.spark.live_identity import LiveIdentity, Marks
+from cometmq.spark.live.admission import shared
+from cometmq.spark.live.identity import LiveIdentity, Marks
 
 # Clocks of brokers, clients and the driver differ by less.
 _CLOCKS_APART_MS: Final = 60_000

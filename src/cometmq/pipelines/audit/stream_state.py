@@ -26,9 +26,9 @@ from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.audit.found import Found
 from cometmq.pipelines.audit.settings import Config
-from cometmq.runtime.durable import sync, write_atomically
-from cometmq.runtime.file_lock import locked
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
+from cometmq.runtime.state_files.durable import sync, write_atomically
+from cometmq.runtime.state_files.file_lock import locked
 
 _VERSION: Final = 1
 # What a verdict depends on. With other settings the sums would be of two kinds.
@@ -51,7 +51,7 @@ _ASKED: Final = (
 class Place(msgspec.Struct, frozen=True):
     """How far a queue was read: from `first` to below `to`. `low` was the lowest offset of its
     log. `mark` is a message that was read, to recognise a topic that was created again
-    (`cometmq.spark.live_identity`); states of earlier versions have none.
+    (`cometmq.spark.live.identity`); states of earlier versions have none.
     """
 
     topic: str

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from cometmq.pipelines.rebuild.scan import KEY, Part
 from cometmq.pipelines.rebuild.work import INDEX, Work
-from cometmq.protocol.record_layout import STORE_TIME_LIMIT_MS
+from cometmq.protocol.messages.record_layout import STORE_TIME_LIMIT_MS
 from cometmq.store.files.disk import Disk
 from cometmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, IndexFile, file_size
 from cometmq.store.index.index_keys import IndexKeys

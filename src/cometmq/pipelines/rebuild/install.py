@@ -13,7 +13,7 @@ from pathlib import Path
 from cometmq.errors import ConfigError, StoreError
 from cometmq.pipelines.rebuild.index import last_offset
 from cometmq.pipelines.rebuild.work import BUILT, EXTENSIONS, INDEX, QUEUES, State, Work
-from cometmq.runtime.durable import exchange_names
+from cometmq.runtime.state_files.durable import exchange_names
 from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
 from cometmq.store.queues.queue_ledger import QueueLedger

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cometmq.pipelines.rebuild.work import Work, put_in_place
-from cometmq.protocol.record_columns import Ints
+from cometmq.protocol.messages.record_columns import Ints
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.index.index_keys import keys_of
 from cometmq.store.log.batch_scan import BatchScan, RecordBatch

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from cometmq.errors import ConfigError, StoreUnusableError
-from cometmq.runtime.config import from_properties, load_properties
-from cometmq.runtime.durable import PRIVATE_FILE, write_atomically
+from cometmq.runtime.configuration.config import from_properties, load_properties
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
+from cometmq.runtime.state_files.durable import PRIVATE_FILE, write_atomically
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk

@@ -42,7 +42,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.resending.marks import Marks, Place
 from cometmq.pipelines.resending.pacing import Pacer
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.record import decode_records
+from cometmq.protocol.messages.record import decode_records
 from cometmq.runtime.back_off import BackOff
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.tasks import TaskOwner

@@ -20,8 +20,8 @@ import structlog
 
 from cometmq.errors import CometMQError, ConfigError
 from cometmq.pipelines.resending.ledger import Ledger, Plan
-from cometmq.runtime.durable import write_atomically
-from cometmq.runtime.file_lock import locked
+from cometmq.runtime.state_files.durable import write_atomically
+from cometmq.runtime.state_files.file_lock import locked
 
 log = structlog.get_logger(__name__)
 

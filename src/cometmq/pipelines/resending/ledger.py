@@ -22,8 +22,8 @@ import msgspec
 from cometmq.errors import ConfigError
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.resending.timeline import Timeline
-from cometmq.runtime.file_lock import locked
-from cometmq.runtime.json_file import JsonFile
+from cometmq.runtime.state_files.file_lock import locked
+from cometmq.runtime.state_files.json_file import JsonFile
 
 P = TypeVar("P", bound="Plan")
 

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from cometmq.errors import ConfigError
 from cometmq.model import properties as p
-from cometmq.protocol.properties import decode_properties
-from cometmq.spark.sink_columns import ORIGIN
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.spark.sink.columns import ORIGIN
 
 REPLAY: Final = "REPLAY"
 REDRIVE: Final = "REDRIVE"

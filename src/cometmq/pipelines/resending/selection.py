@@ -8,7 +8,7 @@ from typing import Any
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.configuration import Settings
-from cometmq.spark.columns import COLUMNS, columns_in
+from cometmq.spark.rows.columns import COLUMNS, columns_in
 
 
 class Selection(Settings, frozen=True):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from cometmq.runtime.line_writer import LineWriter
-from cometmq.runtime.log_file import LogFile
+from cometmq.logs.file import LogFile
+from cometmq.logs.line_writer import LineWriter
 
 # A longer line is cut into several.
 MAX_LINE_BYTES: Final = 256 * 1024

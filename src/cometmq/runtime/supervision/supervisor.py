@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cometmq.errors import ConfigError
-from cometmq.runtime.line_writer import LineWriter, reserve_standard_descriptors
-from cometmq.runtime.log_file import LogFile
+from cometmq.logs.file import LogFile
+from cometmq.logs.line_writer import LineWriter, reserve_standard_descriptors
 from cometmq.runtime.supervision.lines import Lines, SharedLog
 from cometmq.runtime.supervision.plan import Member, Plan, read_plan
 from cometmq.runtime.supervision.restarts import Restarts

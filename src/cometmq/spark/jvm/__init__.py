@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from cometmq.spark.columns import COLUMNS, DEFAULT_COLUMNS
+from cometmq.spark.rows.columns import COLUMNS, DEFAULT_COLUMNS
 
 log = structlog.get_logger(__name__)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from cometmq.model.properties import KEYS, UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from cometmq.protocol.record_columns import Ints, RecordColumns, read_columns
+from cometmq.protocol.messages.record_columns import Ints, RecordColumns, read_columns
 from cometmq.store.index.index_file import hash_of
 from cometmq.store.reading.record_texts import LONGEST, RecordTexts
 

@@ -18,8 +18,8 @@ import structlog
 
 from cometmq.errors import StoreError
 from cometmq.model.work import WorkBudget
-from cometmq.protocol.record import MAGIC_BLANK
-from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT
+from cometmq.protocol.messages.record import MAGIC_BLANK
+from cometmq.protocol.messages.record_layout import HEAD_SIZE, MAGIC_AT
 from cometmq.store.append import Clock
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig

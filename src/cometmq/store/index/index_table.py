@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from cometmq.protocol.record_columns import Ints
+from cometmq.protocol.messages.record_columns import Ints
 from cometmq.store.index.index_keys import IndexKeys
 
 _COLUMNS: Final = np.dtype(

@@ -10,8 +10,13 @@ from typing import Final, NamedTuple
 
 from cometmq.model.properties import KEYS, UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from cometmq.protocol.record_layout import BODY_AT, STORE_TIMESTAMP_AT, V6_WIDER, record_struct
+from cometmq.protocol.messages.record import MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.protocol.messages.record_layout import (
+    BODY_AT,
+    STORE_TIMESTAMP_AT,
+    V6_WIDER,
+    record_struct,
+)
 from cometmq.store.files.disk import Disk
 from cometmq.store.log.commit_log import CommitLog
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from cometmq.protocol.record_columns import Bools, Ints, RecordColumns, field, read_columns
+from cometmq.protocol.messages.record_columns import Bools, Ints, RecordColumns, field, read_columns
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.log.scan import BLANK, ScannedRecord, check_record, is_torn
 from cometmq.store.reading.record_texts import Hashes, RecordTexts

@@ -13,8 +13,8 @@ from typing import Final
 
 from cometmq.errors import StoreError
 from cometmq.model.sysflag import BORN_HOST_V6
-from cometmq.protocol.record import MAGIC_BLANK, MIN_RECORD_SIZE
-from cometmq.protocol.record_layout import (
+from cometmq.protocol.messages.record import MAGIC_BLANK, MIN_RECORD_SIZE
+from cometmq.protocol.messages.record_layout import (
     HEAD,
     HEAD_SIZE,
     STORE_TIME_LIMIT_MS,

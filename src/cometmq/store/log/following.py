@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import structlog
 
-from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from cometmq.protocol.record_layout import (
+from cometmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.protocol.messages.record_layout import (
     HOSTS_V6,
     PREPARED_TRANSACTION_OFFSET_AT,
     record_struct,

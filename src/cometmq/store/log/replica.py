@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from cometmq.errors import StoreError
-from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from cometmq.protocol.record_layout import HEAD, record_struct
+from cometmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.protocol.messages.record_layout import HEAD, record_struct
 from cometmq.store.log.commit_log import CommitLog
 
 _GLANCE: Final = record_struct("size", "magic", "physical_offset")

@@ -8,14 +8,14 @@ from typing import Final, NamedTuple
 from zlib_ng.zlib_ng import crc32
 
 from cometmq.model.sysflag import BORN_HOST_V6, STORE_HOST_V6
-from cometmq.protocol.record import (
+from cometmq.protocol.messages.record import (
     CRC_MASK,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD_SIZE,
 )
-from cometmq.protocol.record_layout import (
+from cometmq.protocol.messages.record_layout import (
     BODY_AT,
     HEAD_SIZE,
     MAGIC_AT,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from cometmq.protocol.record_layout import HEAD, HEAD_SIZE, record_struct
+from cometmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.protocol.messages.record_layout import HEAD, HEAD_SIZE, record_struct
 from cometmq.store.log.commit_log import CommitLog
 
 _GLANCE: Final = record_struct("size", "magic", "physical_offset")

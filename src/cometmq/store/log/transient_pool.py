@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from cometmq.errors import StoreBusyError
-from cometmq.protocol.record_layout import HEAD_SIZE, STORE_TIME_LIMIT_MS
+from cometmq.protocol.messages.record_layout import HEAD_SIZE, STORE_TIME_LIMIT_MS
 from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.files import memory
 from cometmq.store.files.mapped_file import MappedFile

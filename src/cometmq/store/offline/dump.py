@@ -9,9 +9,9 @@ from typing import Any
 
 from cometmq.errors import ProtocolError
 from cometmq.model.properties import KEYS, TAGS, UNIQ_CLIENT_MESSAGE_ID
-from cometmq.protocol.ids import encode_offset_id, unpack_host
-from cometmq.protocol.properties import decode_properties, find_batch_id, find_property
-from cometmq.protocol.record import StoredRecord, decode_record
+from cometmq.protocol.messages.ids import encode_offset_id, unpack_host
+from cometmq.protocol.messages.properties import decode_properties, find_batch_id, find_property
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.log.scan import ScannedRecord, check_record
 from cometmq.store.offline.store import LOST_TOPIC, Damage, OfflineStore, Progress

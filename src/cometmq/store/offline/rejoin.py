@@ -21,9 +21,9 @@ from typing import Any, Final
 import numpy as np
 
 from cometmq.errors import StoreError, StoreUnusableError
-from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from cometmq.protocol.record_columns import Ints
-from cometmq.protocol.record_layout import HEAD, HEAD_SIZE, record_struct
+from cometmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.protocol.messages.record_columns import Ints
+from cometmq.protocol.messages.record_layout import HEAD, HEAD_SIZE, record_struct
 from cometmq.store.append import Clock
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig

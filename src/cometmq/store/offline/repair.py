@@ -16,8 +16,8 @@ from typing import Final
 
 from cometmq.errors import StoreUnusableError
 from cometmq.model.sysflag import TRANSACTION_ROLLBACK
-from cometmq.protocol.record import MAGIC_BLANK, MIN_RECORD_SIZE, encode_record
-from cometmq.protocol.record_layout import HEAD
+from cometmq.protocol.messages.record import MAGIC_BLANK, MIN_RECORD_SIZE, encode_record
+from cometmq.protocol.messages.record_layout import HEAD
 from cometmq.store.append import Clock
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk

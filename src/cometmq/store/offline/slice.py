@@ -21,8 +21,8 @@ import numpy as np
 
 from cometmq.errors import ConfigError, StoreError, StoreUnusableError
 from cometmq.model.sysflag import TRANSACTION_ROLLBACK
-from cometmq.protocol.record import MIN_RECORD_SIZE, encode_record
-from cometmq.protocol.record_layout import BODY_AT
+from cometmq.protocol.messages.record import MIN_RECORD_SIZE, encode_record
+from cometmq.protocol.messages.record_layout import BODY_AT
 from cometmq.store.append import Clock
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk

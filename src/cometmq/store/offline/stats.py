@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from cometmq.model.properties import TAGS
-from cometmq.protocol.properties import find_property
+from cometmq.protocol.messages.properties import find_property
 from cometmq.store.log.scan import ScannedRecord
 from cometmq.store.offline.store import Damage, OfflineStore, Progress
 

@@ -19,7 +19,7 @@ from cometmq.model.hashing import java_hash
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import TAGS
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
-from cometmq.protocol.record_columns import Bools, Ints
+from cometmq.protocol.messages.record_columns import Bools, Ints
 from cometmq.store.append import Arrival
 from cometmq.store.log.batch_scan import RecordBatch
 from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 
 from cometmq.model.histogram import Histogram, latencies, sizes
 from cometmq.model.names import LMQ_PREFIX
-from cometmq.protocol.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_LENGTH_V1
-from cometmq.protocol.record_layout import BODY_AT, HOSTS_V6, record_struct, wider_by
+from cometmq.protocol.messages.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_LENGTH_V1
+from cometmq.protocol.messages.record_layout import BODY_AT, HOSTS_V6, record_struct, wider_by
 from cometmq.store.config import CONSUME_QUEUE_UNIT_SIZE, PAGE_SIZE
 from cometmq.store.files.disk import NO_MAPPING
 from cometmq.store.files.mapped_file import MappedFile

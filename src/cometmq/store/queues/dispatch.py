@@ -16,8 +16,8 @@ from cometmq.model.hashing import java_hash
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import DELAY_TIME_LEVEL, TAGS, TIMER_DEL_UNIQKEY, TIMER_OUT_MS
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
-from cometmq.protocol.properties import find_property
-from cometmq.protocol.record import MIN_RECORD_SIZE
+from cometmq.protocol.messages.properties import find_property
+from cometmq.protocol.messages.record import MIN_RECORD_SIZE
 from cometmq.store.append import Arrival
 from cometmq.store.log.scan import ScannedRecord
 from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue, Unit

@@ -23,8 +23,8 @@ import structlog
 from cometmq.errors import StoreBusyError
 from cometmq.model.names import SCHEDULE_TOPIC
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
-from cometmq.protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
-from cometmq.protocol.record_layout import HEAD_SIZE, MAGIC_AT, record_struct
+from cometmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
+from cometmq.protocol.messages.record_layout import HEAD_SIZE, MAGIC_AT, record_struct
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.scan import ScannedRecord, read_record
 from cometmq.store.queues.consume_queue import NO_MESSAGE, ConsumeQueue, Unit

@@ -1,6 +1,6 @@
 """Find the files of a store directory, ours or Java's, for readers without a broker.
 
-    commitlog/<offset>                          records (`cometmq.protocol.record`), then a blank one
+    commitlog/<offset>                          records (`cometmq.protocol.messages.record`), then a blank one
     consumequeue/<topic>/<queue id>/<offset>    per message: offset in the log 8, size 4, tags code 8
     lock                                        byte 0 is locked by the broker that runs
     abort                                       there while a broker runs, and after one was killed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from typing import Final
 
-from cometmq.protocol.record import MAGIC
+from cometmq.protocol.messages.record import MAGIC
 
 _NAME_LENGTH: Final = 20
 # The size of units that stand for no message: in front of the first one of a queue.

@@ -1,6 +1,6 @@
 """Take the topics and properties of many records apart at once, with numpy.
 
-Java: MessageDecoder.string2messageProperties; layout: `cometmq.protocol.properties`.
+Java: MessageDecoder.string2messageProperties; layout: `cometmq.protocol.messages.properties`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cometmq.protocol.record_columns import Bools, Bytes, Ints, RecordColumns, Window, gather
+from cometmq.protocol.messages.record_columns import (
+    Bools,
+    Bytes,
+    Ints,
+    RecordColumns,
+    Window,
+    gather,
+)
 
 Hashes = npt.NDArray[np.uint32]
 # Index of the record, start and end of a text, as columns of equal length.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from zlib_ng.zlib_ng import crc32
 
-from cometmq.protocol.record import CRC_MASK
-from cometmq.protocol.record_columns import Bools, RecordColumns, field
+from cometmq.protocol.messages.record import CRC_MASK
+from cometmq.protocol.messages.record_columns import Bools, RecordColumns, field
 
 
 def crc_holds(view: memoryview, columns: RecordColumns) -> Bools:

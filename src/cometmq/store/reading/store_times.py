@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cometmq.errors import ProtocolError
-from cometmq.protocol.record import decode_record
+from cometmq.protocol.messages.record import decode_record
 from cometmq.store.reading.files import LogFile, QueueFiles
 from cometmq.store.reading.units import is_message
 

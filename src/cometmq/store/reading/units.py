@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cometmq.protocol.record_columns import Bools
+from cometmq.protocol.messages.record_columns import Bools
 from cometmq.store.reading.layout import PLACEHOLDER_SIZE
 
 UNIT_DTYPE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])

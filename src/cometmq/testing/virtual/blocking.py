@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from cometmq.logs.line_writer import THREAD_NAME
 from cometmq.runtime.clock import SystemClock
-from cometmq.runtime.line_writer import THREAD_NAME
 from cometmq.testing.virtual.errors import BlockingCallError
 from cometmq.testing.virtual.origins import calling_line
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from cometmq.runtime.surroundings import SURROUNDINGS, Surroundings
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.testing.virtual.clock import NodeClock
-from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.errors import NodeKilledError
 from cometmq.testing.virtual.handles import NODE, Handle, VirtualTask
+from cometmq.testing.virtual.storage.disk import VirtualDisk
 from cometmq.testing.virtual.workers import NodeWorkers
 
 if TYPE_CHECKING:

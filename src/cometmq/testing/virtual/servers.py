@@ -20,10 +20,10 @@ from cometmq.testing.servers import (
     ClusterPlan,
     all_registered,
 )
-from cometmq.testing.virtual.disk import VirtualDisk
 from cometmq.testing.virtual.errors import NodeKilledError
-from cometmq.testing.virtual.network import VirtualNetwork
 from cometmq.testing.virtual.node import Node
+from cometmq.testing.virtual.storage.disk import VirtualDisk
+from cometmq.testing.virtual.wire.network import VirtualNetwork
 from cometmq.testing.virtual.world import World
 
 # The same on every disk, under the name of the server.

@@ -10,9 +10,9 @@ from cometmq.runtime.randomness import Randomness
 from cometmq.testing.faults import MAIN
 from cometmq.testing.virtual.errors import LeftBehindError
 from cometmq.testing.virtual.loop import NODE, VirtualLoop
-from cometmq.testing.virtual.network import VirtualNetwork
 from cometmq.testing.virtual.node import Node, close_coroutine
 from cometmq.testing.virtual.origins import innermost_of_users
+from cometmq.testing.virtual.wire.network import VirtualNetwork
 
 T = TypeVar("T")
 

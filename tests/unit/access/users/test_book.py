@@ -6,7 +6,7 @@ import pytest
 
 from cometmq.access.users import book as book_module
 from cometmq.access.users.book import Book, UserRefusedError, book_of, changes_between
-from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from cometmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from cometmq.protocol.codes import ResponseCode
 
 

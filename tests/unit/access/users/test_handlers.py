@@ -17,7 +17,7 @@ from cometmq.access.rules import Identity
 from cometmq.access.users.rules import UserRules
 from cometmq.protocol import headers as h
 from cometmq.protocol import requests
-from cometmq.protocol.access_bodies import (
+from cometmq.protocol.bodies.access import (
     AclInfo,
     AclRequestHeader,
     DeleteAclRequestHeader,
@@ -32,7 +32,7 @@ from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.remoting.credentials import Credentials, Signer
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.files import SYSTEM_FILES
+from cometmq.runtime.state_files.files import SYSTEM_FILES
 from cometmq.runtime.workers import THREADS
 
 ADMIN = Credentials("admin", "admin-secret")

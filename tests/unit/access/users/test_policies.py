@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from cometmq.access.users.policies import Policies
-from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo
+from cometmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo
 from cometmq.protocol.request_type import Action
 
 PUB, SUB, GET, UPDATE = Action.PUB, Action.SUB, Action.GET, Action.UPDATE

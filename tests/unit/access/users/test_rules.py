@@ -19,15 +19,15 @@ from cometmq.errors import AccessRefusedError, CometMQError, ConfigError
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol import headers as h
 from cometmq.protocol import requests
-from cometmq.protocol.access_bodies import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
-from cometmq.protocol.bodies import HeartbeatData, TopicConfigList
+from cometmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from cometmq.protocol.bodies.cluster import HeartbeatData, TopicConfigList
 from cometmq.protocol.command import RemotingCommand, RequestDecoder, encode_command
 from cometmq.protocol.frame import FrameDecoder
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind
 from cometmq.remoting.credentials import Credentials, Signer
 from cometmq.runtime.clock import SYSTEM_CLOCK
-from cometmq.runtime.files import SYSTEM_FILES
+from cometmq.runtime.state_files.files import SYSTEM_FILES
 from cometmq.runtime.workers import THREADS
 
 ADMIN = Credentials("admin", "admin-secret")

@@ -14,7 +14,7 @@ import java.util.zip.DataFormatException;
 import java.util.zip.Inflater;
 
 /**
- * Decompresses bodies (Python: {@code cometmq.protocol.compression}). What a frame declares is checked before
+ * Decompresses bodies (Python: {@code cometmq.protocol.messages.compression}). What a frame declares is checked before
  * anything is allocated, and no body takes more than MAX_BYTES.
  */
 final class Bodies implements AutoCloseable {

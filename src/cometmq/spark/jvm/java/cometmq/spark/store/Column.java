@@ -13,7 +13,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 
 /**
- * The columns that this reader can make; {@code cometmq.spark.columns} says what they hold. The build writes
+ * The columns that this reader can make; {@code cometmq.spark.rows.columns} says what they hold. The build writes
  * that module's lists of all and of the default columns into the jar, so that both readers have the same.
  */
 enum Column {

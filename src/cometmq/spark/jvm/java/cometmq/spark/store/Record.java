@@ -6,7 +6,7 @@ import java.nio.ByteOrder;
 import java.util.zip.CRC32;
 
 /**
- * A record of the log, by its places in an array of bytes (layout: {@code cometmq.protocol.record_layout}).
+ * A record of the log, by its places in an array of bytes (layout: {@code cometmq.protocol.messages.record_layout}).
  *
  * <p>Every length is checked before it is used, so that no bytes lead outside of the record.
  */

@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.connector.read.InputPartition;
 
-/** Splits the reading of a store among tasks (Python: {@code cometmq.spark.store_plan}). */
+/** Splits the reading of a store among tasks (Python: {@code cometmq.spark.stores.plan}). */
 final class StorePlan {
     // A task keeps the units of its part in memory, 20 bytes each, and an executor has several tasks.
     private static final long MAX_UNITS = 1_000_000;

@@ -7,7 +7,7 @@ import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 
-/** Reads a part of a store (Python: {@code cometmq.spark.store_reading}, which says what is damage). */
+/** Reads a part of a store (Python: {@code cometmq.spark.stores.reading}, which says what is damage). */
 abstract class StoreReader implements AutoCloseable {
     static final int CHUNK = 256 * 1024;
     // Brokers of Java's take up to 4 MiB unless told otherwise, and a row is a copy of the record. What is

@@ -1,0 +1,1 @@
+"""Administer users, policies and accounts."""

@@ -1,0 +1,1 @@
+"""Administer brokers: configuration, reports, settings."""

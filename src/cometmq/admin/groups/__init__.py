@@ -1,0 +1,1 @@
+"""Administer consumer groups: members, progress, offsets."""

@@ -1,0 +1,1 @@
+"""Find messages, send them again, and list those that wait."""

@@ -1,0 +1,1 @@
+"""Administer topics, and show what their queues contain."""

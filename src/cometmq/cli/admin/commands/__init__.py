@@ -1,0 +1,1 @@
+"""Define mqadmin's commands, a module for each subject."""

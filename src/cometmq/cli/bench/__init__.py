@@ -1,0 +1,1 @@
+"""Measure a cluster: `cometmq bench`."""

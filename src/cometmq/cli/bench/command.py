@@ -1,0 +1,353 @@
+"""Defines `cometmq bench producer` and `consumer`, with the options of Java's benchmark programs.
+
+An option of Java's that the benchmark cannot honour is refused by name, never ignored.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cometmq.cli import connection
+from cometmq.cli.forms import Form, Output
+from cometmq.cli.help import Command, Group
+from cometmq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cometmq.cli.bench.run import BenchResult
+    from cometmq.cli.bench.screen import BenchScreen
+    from cometmq.remoting.credentials import Credentials
+
+app = typer.Typer(
+    cls=Group,
+    help="Measure sending and consuming, and prove that nothing was lost.",
+    no_args_is_help=True,
+)
+
+_TRUTH: Final = "true|false"
+
+NamesrvAddr = Annotated[
+    str | None,
+    typer.Option(
+        "-n",
+        "--namesrvAddr",
+        metavar="HOST:PORT",
+        help="Name servers, separated by semicolons (default: NAMESRV_ADDR of the environment).",
+        show_default=False,
+    ),
+]
+Topic = Annotated[str, typer.Option("-t", "--topic", help="Topic.")]
+Quantity = Annotated[
+    int, typer.Option("-q", "--messageQuantity", help="Messages, 0: without end.", min=0)
+]
+Duration = Annotated[
+    float, typer.Option("--duration", metavar="SECONDS", help="Time, 0: without end.", min=0)
+]
+ReportInterval = Annotated[
+    int, typer.Option("-ri", "--reportInterval", help="Milliseconds between reports.", min=100)
+]
+AsJson = Annotated[bool, typer.Option("--json", hidden=True)]  # as before there was `-o json`
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        "--save", metavar="FILE", help="Also write the result as JSON to FILE.", show_default=False
+    ),
+]
+MsgTraceEnable = Annotated[
+    str, typer.Option("-m", "--msgTraceEnable", metavar=_TRUTH, help="Write message traces.")
+]
+AclEnable = Annotated[
+    str, typer.Option("-a", "--aclEnable", metavar=_TRUTH, help="Sign requests; needs -ak and -sk.")
+]
+AccessKey = Annotated[
+    str | None,
+    typer.Option(
+        "-ak", "--accessKey", help="The account that signs, with -a true.", show_default=False
+    ),
+]
+SecretKey = Annotated[
+    str | None,
+    typer.Option("-sk", "--secretKey", help="Its secret key, with -a true.", show_default=False),
+]
+
+
+@app.command("producer", cls=Command)
+def producer(
+    *,
+    namesrv_addr: NamesrvAddr = None,
+    topic: Topic = "BenchmarkTest",
+    thread_count: Annotated[
+        int | None,
+        typer.Option(
+            "-w",
+            "--threadCount",
+            help="Sends under way at once (default: 64; with -y 1024).",
+            min=1,
+            max=65535,
+            show_default=False,
+        ),
+    ] = None,
+    message_size: Annotated[
+        int, typer.Option("-s", "--messageSize", help="Bytes of a body.", min=1)
+    ] = 128,
+    key_enable: Annotated[
+        str, typer.Option("-k", "--keyEnable", metavar=_TRUTH, help="Give messages a key.")
+    ] = "false",
+    property_size: Annotated[
+        int,
+        typer.Option("-p", "--propertySize", help="Bytes of user properties.", min=0, max=30000),
+    ] = 0,
+    tag_count: Annotated[
+        int, typer.Option("-l", "--tagCount", help="Different tags, 0: none.", min=0)
+    ] = 0,
+    async_enable: Annotated[
+        str,
+        typer.Option(
+            "-y",
+            "--asyncEnable",
+            metavar=_TRUTH,
+            help="One sender that gets outcomes by callback.",
+        ),
+    ] = "false",
+    compress_enable: Annotated[
+        str, typer.Option("-c", "--compressEnable", metavar=_TRUTH, help="Compress large bodies.")
+    ] = "false",
+    compress_type: Annotated[
+        str, typer.Option("-ct", "--compressType", metavar="ZLIB|LZ4|ZSTD", help="The compression.")
+    ] = "ZLIB",
+    compress_level: Annotated[
+        int, typer.Option("-cl", "--compressLevel", help="The level; only 5 is supported.")
+    ] = 5,
+    compress_over: Annotated[
+        int,
+        typer.Option(
+            "-ch",
+            "--compressOverHowMuch",
+            help="Compress bodies of this many bytes or more.",
+            min=0,
+        ),
+    ] = 4096,
+    quantity: Quantity = 0,
+    duration: Duration = 0,
+    report_interval: ReportInterval = 10_000,
+    output: Output = Form.TABLE,
+    as_json: AsJson = False,
+    save: Save = None,
+    delay_enable: Annotated[
+        str, typer.Option("-d", "--delayEnable", metavar=_TRUTH, hidden=True)
+    ] = "false",
+    delay_level: Annotated[
+        int | None,
+        typer.Option("-e", "--delayLevel", hidden=True),
+    ] = None,
+    trace: MsgTraceEnable = "false",
+    acl: AclEnable = "false",
+    access_key: AccessKey = None,
+    secret_key: SecretKey = None,
+    use_tls: connection.UseTls = False,
+    tls_file: connection.TlsFile = None,
+    ca_file: connection.CaFile = None,
+) -> None:
+    """Send, time every send, and compare what was acknowledged with what the brokers stored."""
+    credentials = _credentials(acl, access_key, secret_key)
+    if truth("-d", delay_enable) or delay_level is not None:
+        raise ConfigError(
+            "-d/-e: the benchmark sends no delayed messages, for they reach their topic only when due "
+            "and its closing count would not hold; leave out --delayEnable and --delayLevel"
+        )
+    if compress_level != 5:
+        raise ConfigError(f"-cl {compress_level}: the producer compresses at level 5 only")
+
+    from cometmq.cli.bench.producer import ProducerBench, ProducerSettings
+    from cometmq.cli.bench.run import RunLimits
+    from cometmq.cli.bench.screen import BenchScreen
+    from cometmq.protocol.messages.compression import CompressionType
+
+    if compress_type.upper() not in CompressionType.__members__:
+        raise ConfigError(f"-ct {compress_type}: the compression is none of ZLIB, LZ4, ZSTD")
+    asynchronous = truth("-y", async_enable)
+    concurrency = thread_count or (1024 if asynchronous else 64)
+    settings = ProducerSettings(
+        namesrv=_namesrv(namesrv_addr),
+        topic=topic.strip(),
+        concurrency=concurrency,
+        message_size_bytes=message_size,
+        key_enable=truth("-k", key_enable),
+        property_size_bytes=property_size,
+        tag_count=tag_count,
+        asynchronous=asynchronous,
+        compression=(
+            CompressionType[compress_type.upper()] if truth("-c", compress_enable) else None
+        ),
+        compress_over_bytes=compress_over,
+        trace=truth("-m", trace),
+        credentials=credentials,
+        tls=connection.tls_of_options(use_tls, tls_file, ca_file),
+        limits=RunLimits(quantity, duration, report_interval),
+    )
+    screen = BenchScreen(as_json=as_json or output is Form.JSON, save=save)
+    screen.say(
+        f"topic: {settings.topic}, threadCount: {concurrency}, messageSize: {message_size}, "
+        f"keyEnable: {key_enable}, propertySize: {property_size}, tagCount: {tag_count}, "
+        f"messageQuantity: {quantity}, asyncEnable: {async_enable}, "
+        f"compressEnable: {compress_enable}, reportInterval: {report_interval}"
+    )
+    _run(lambda: ProducerBench(settings).run(screen), screen)
+
+
+@app.command("consumer", cls=Command)
+def consumer(
+    *,
+    namesrv_addr: NamesrvAddr = None,
+    topic: Topic = "BenchmarkTest",
+    thread_count: Annotated[
+        int, typer.Option("-w", "--threadCount", help="Listeners at once.", min=1, max=1000)
+    ] = 20,
+    group_prefix: Annotated[
+        str, typer.Option("-g", "--group", help="Consumer group.")
+    ] = "benchmark_consumer",
+    suffix_enable: Annotated[
+        str,
+        typer.Option(
+            "-p", "--isSuffixEnable", metavar=_TRUTH, help="Append _ and a number to the group."
+        ),
+    ] = "false",
+    filter_type: Annotated[
+        str | None,
+        typer.Option("-f", "--filterType", metavar="TAG", help="With -e.", show_default=False),
+    ] = None,
+    expression: Annotated[
+        Path | None,
+        typer.Option(
+            "-e",
+            "--expression",
+            metavar="FILE",
+            help="A file with the filter's expression.",
+            show_default=False,
+        ),
+    ] = None,
+    consume_from: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="first|last", help="Where a group that is new to the topic begins."
+        ),
+    ] = "last",
+    quantity: Quantity = 0,
+    duration: Duration = 0,
+    report_interval: ReportInterval = 10_000,
+    output: Output = Form.TABLE,
+    as_json: AsJson = False,
+    save: Save = None,
+    fail_rate: Annotated[float, typer.Option("-r", "--failRate", hidden=True)] = 0.0,
+    trace: MsgTraceEnable = "false",
+    acl: AclEnable = "false",
+    access_key: AccessKey = None,
+    secret_key: SecretKey = None,
+    use_tls: connection.UseTls = False,
+    tls_file: connection.TlsFile = None,
+    ca_file: connection.CaFile = None,
+) -> None:
+    """Consume, time every delivery, and compare what came with what the group committed."""
+    credentials = _credentials(acl, access_key, secret_key)
+    if fail_rate:
+        raise ConfigError(
+            f"-r {fail_rate}: the benchmark's consumer refuses no messages, for they would come "
+            "again later and its closing count would not hold; leave out --failRate"
+        )
+    tags = _tag_expression(filter_type, expression)
+
+    from cometmq.cli.bench.consumer import ConsumerBench, ConsumerSettings
+    from cometmq.cli.bench.run import RunLimits
+    from cometmq.cli.bench.screen import BenchScreen
+    from cometmq.model.results import ConsumeFromWhere
+    from cometmq.runtime.clock import SYSTEM_CLOCK
+
+    places = {"first": ConsumeFromWhere.FIRST_OFFSET, "last": ConsumeFromWhere.LAST_OFFSET}
+    if consume_from not in places:
+        raise ConfigError(f"--from {consume_from} is neither first nor last")
+    group = group_prefix.strip()
+    if truth("-p", suffix_enable):
+        group = f"{group}_{SYSTEM_CLOCK.now_ms() % 100}"
+    settings = ConsumerSettings(
+        namesrv=_namesrv(namesrv_addr),
+        topic=topic.strip(),
+        group=group,
+        concurrency=thread_count,
+        tags=tags,
+        consume_from=places[consume_from],
+        trace=truth("-m", trace),
+        credentials=credentials,
+        tls=connection.tls_of_options(use_tls, tls_file, ca_file),
+        limits=RunLimits(quantity, duration, report_interval),
+    )
+    screen = BenchScreen(as_json=as_json or output is Form.JSON, save=save)
+    screen.say(
+        f"topic: {settings.topic}, threadCount {thread_count}, group: {group}, "
+        f"suffix: {suffix_enable}, expression: {tags}, from: {consume_from}, "
+        f"messageQuantity: {quantity}, reportInterval: {report_interval}"
+    )
+    _run(lambda: ConsumerBench(settings).run(screen), screen)
+
+
+def truth(option: str, text: str) -> bool:
+    """Return the value of one of Java's boolean options.
+
+    Raises ConfigError for a text other than true or false; Java takes all but true for false.
+    """
+    value = text.strip().lower()
+    if value not in ("true", "false"):
+        raise ConfigError(f"{option} {text}: it takes true or false")
+    return value == "true"
+
+
+def _run(bench: Callable[[], Coroutine[Any, Any, BenchResult]], screen: BenchScreen) -> None:
+    """Run a benchmark, show and write its result, and end the command with its status."""
+    from cometmq.logs.setup import configure_logging
+    from cometmq.runtime.loop import run
+
+    configure_logging("warning", json=False)
+    result = run(bench())
+    screen.show_verdict(result.holds, result.text, result.notes)
+    screen.finish(result.facts)
+    if not result.holds:
+        raise typer.Exit(1)
+
+
+def _credentials(acl: str, access_key: str | None, secret: str | None) -> Credentials | None:
+    """Return what requests are signed with, or None. Java uses keys of its own for -a alone."""
+    if not truth("-a", acl):
+        if access_key is None and secret is None:
+            return None
+        raise ConfigError("-ak/-sk without -a true sign nothing; add -a true or leave them out")
+    if access_key is None or secret is None:
+        raise ConfigError("-a true needs both keys; add -ak ACCESSKEY and -sk SECRETKEY")
+
+    from cometmq.remoting.credentials import Credentials
+
+    return Credentials(access_key, secret)
+
+
+def _tag_expression(filter_type: str | None, expression: Path | None) -> str:
+    if filter_type is None and expression is None:
+        return "*"
+    if filter_type is None or expression is None:
+        raise ConfigError("-f and -e belong together: the filter's type and its expression's file")
+    if filter_type.upper() == "SQL92":
+        raise ConfigError("-f SQL92: this version filters by tags only, use -f TAG")
+    if filter_type.upper() != "TAG":
+        raise ConfigError(f"-f {filter_type}: the filter type is none of TAG")
+    try:
+        return expression.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"-e {expression} cannot be read: {error}") from error
+
+
+def _namesrv(option: str | None) -> str:
+    namesrv = option or os.environ.get("NAMESRV_ADDR")
+    if not namesrv:
+        raise ConfigError("no name server given: use -n HOST:PORT or set NAMESRV_ADDR")
+    return namesrv

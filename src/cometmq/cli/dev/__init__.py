@@ -1,0 +1,1 @@
+"""Run a whole cluster in one process: `cometmq dev`."""

@@ -1,0 +1,202 @@
+"""The command `cometmq dev`: a name server, brokers and the web console in one process.
+
+It is meant for development and first steps.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cometmq.cli.forms import Form
+from cometmq.cli.servers.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath, Open
+from cometmq.errors import ConfigError
+from cometmq.logs.file import FILE_MIB, KEPT_FILES
+
+if TYPE_CHECKING:
+    from cometmq.cli.dev.console import DevConsole
+    from cometmq.cli.dev.servers import DevServers
+    from cometmq.tls.authority import Certificates
+
+
+def dev(
+    port: Annotated[
+        int, typer.Option(help="The name server's port, 0 for a free one.", min=0, max=65535)
+    ] = 9876,
+    broker_port: Annotated[
+        int,
+        typer.Option(
+            help="The first broker's port, 0 for a free one; each further broker's is 10 higher.",
+            min=0,
+            max=65535,
+        ),
+    ] = 10911,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on and to hand out to clients.")
+    ] = "127.0.0.1",
+    brokers: Annotated[
+        int, typer.Option(metavar="N", help="How many masters to run.", min=1, max=16)
+    ] = 1,
+    slaves: Annotated[
+        int, typer.Option(metavar="M", help="How many slaves of each master.", min=0, max=4)
+    ] = 0,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep the messages in DIR (default: a temporary directory, removed at the end).",
+            show_default=False,
+        ),
+    ] = None,
+    tls: Annotated[
+        bool,
+        typer.Option(
+            "--tls",
+            help="Serve TLS beside plain connections, by certificates made in DIR/tls, and say what "
+            "clients need.",
+        ),
+    ] = False,
+    console: Annotated[
+        bool | None,
+        typer.Option(
+            "--console/--no-console",
+            help="Run the web console, too (default: if the extra `console` is installed).",
+            show_default=False,
+        ),
+    ] = None,
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            help="The console's port, 0 for a free one (default: 8080, a free one if that is taken).",
+            min=0,
+            max=65535,
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Form,
+        typer.Option(
+            "-o",
+            "--output",
+            help="json: when ready, print one line of JSON with the addresses, the console's "
+            "passwords, the store and the pid. Also stop at the end of standard input if that is a "
+            "pipe.",
+        ),
+    ] = Form.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
+    *,
+    open_to_all: Open = False,
+    log_level: LogLevel = None,
+    log_file: LogPath = None,
+    log_format: LogFormat = None,
+    log_file_mib: LogFileMib = FILE_MIB,
+    log_files: LogFiles = KEPT_FILES,
+) -> None:
+    """Run a name server, brokers and the web console in one process, ready within a second."""
+    from cometmq.cli.dev.console import console_for
+    from cometmq.cli.dev.servers import DevPlan, DevServers
+    from cometmq.cli.servers.serving import begin_log
+    from cometmq.runtime.host.bus_errors import explain_bus_errors
+    from cometmq.runtime.loop import run
+
+    level = log_level or "warning"
+    begin_log(level, log_file, log_format, log_file_mib, log_files)
+    explain_bus_errors(log_file)
+    with ExitStack() as stack:
+        root = store or Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="cometmq-dev-", ignore_cleanup_errors=True)
+            )
+        )
+        try:
+            certificates = _certificates(root.resolve() / "tls", host) if tls else None
+            plan = DevPlan(
+                root=root.resolve(),
+                host=host,
+                port=port,
+                broker_port=broker_port,
+                brokers=brokers,
+                slaves=slaves,
+                log_level=level,
+                certificates=certificates,
+                open_to_all=open_to_all,
+            )
+            serving = _serve(
+                DevServers(plan),
+                console_for(plan, wanted=console, port=console_port),
+                is_console_wanted=console is not False,
+                temporary=store is None,
+                as_json=as_json or output is Form.JSON,
+                keeps_log=log_file is not None,
+            )
+            run(serving)
+        except ConfigError as error:
+            if "another process has the port" in str(error):
+                raise ConfigError(f"{error}; see --port and --broker-port") from error
+            raise
+
+
+def _certificates(directory: Path, host: str) -> Certificates:
+    from cometmq.runtime.clock import SYSTEM_CLOCK
+    from cometmq.runtime.sockets.addresses import host_name
+    from cometmq.tls.authority import make_certificates
+
+    names = ["127.0.0.1", "::1", "localhost", host_name(), host]
+    named = [name for name in names if name and name not in ("0.0.0.0", "::")]  # noqa: S104 - a comparison
+    return make_certificates(directory, named, SYSTEM_CLOCK)
+
+
+class _Dev:
+    """Is the cluster together with its console."""
+
+    def __init__(self, servers: DevServers, console: DevConsole | None) -> None:
+        self._servers = servers
+        self._console = console
+        self._running = AsyncExitStack()
+
+    async def start(self) -> None:
+        async with AsyncExitStack() as stack:
+            if self._console is not None:
+                stack.push_async_callback(self._console.close)
+                await self._console.listen()
+            await self._servers.start()
+            stack.push_async_callback(self._servers.close)
+            if self._console is not None:
+                self._console.serve(self._servers.namesrv_address)
+                # It goes first, or its last questions would find nobody.
+                stack.push_async_callback(self._console.close)
+            self._running = stack.pop_all()
+
+    async def close(self) -> None:
+        await self._running.aclose()
+
+
+async def _serve(
+    servers: DevServers,
+    console: DevConsole | None,
+    *,
+    is_console_wanted: bool,
+    temporary: bool,
+    as_json: bool,
+    keeps_log: bool,
+) -> None:
+    import json
+
+    from cometmq.cli.dev.console import HOW_TO_GET_IT
+    from cometmq.cli.dev.screen import DevScreen, addresses, leave_quietly
+    from cometmq.cli.servers.serving import say, serve
+
+    both = _Dev(servers, console)
+    lacks = f"not installed: {HOW_TO_GET_IT}" if console is None and is_console_wanted else ""
+    if as_json:
+        if lacks:
+            typer.echo(f"The console is {lacks}", err=True)
+        tell = lambda: say(json.dumps(addresses(servers, console, temporary=temporary)))  # noqa: E731 - beside its other form
+        await serve(both, tell, until_input_ends=True, on_stop=leave_quietly)
+        return
+    screen = DevScreen(servers, console, lacks=lacks, temporary=temporary, keeps_log=keeps_log)
+    await serve(both, screen.show, on_stop=screen.close)

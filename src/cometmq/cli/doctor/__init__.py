@@ -1,0 +1,1 @@
+"""Check a cluster: `cometmq doctor` and `cometmq probe`."""

@@ -1,0 +1,243 @@
+"""Defines `cometmq explain group|message|write|disk|restart`: questions with evidence and remedies.
+
+Changes nothing. The exit status is 0 if nothing is wrong, 1 if something is or could not be asked, 2
+if something given does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cometmq.cli import connection as c
+from cometmq.cli.forms import Form, Output
+from cometmq.cli.help import Command, Group
+from cometmq.errors import ConfigError, RemoteError, RouteNotFoundError
+
+if TYPE_CHECKING:
+    from cometmq.admin.client import AdminClient
+    from cometmq.admin.explain.inquiry import Step
+    from cometmq.admin.explain.records import Explanation
+
+_TIMEOUT_MS = 5_000
+_DEADLINE_S = 30.0
+
+app = typer.Typer(
+    cls=Group,
+    help="Say why a group is behind, a message not delivered or a write refused, and what comes next.",
+    no_args_is_help=True,
+)
+
+
+Deadline = Annotated[
+    float,
+    typer.Option(
+        "--deadline",
+        metavar="SECONDS",
+        help="How long all answers may take together; what is missing then is named.",
+        min=0.1,
+        max=3600,
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "-c", "--cluster", metavar="NAME", help="Ask this cluster only.", show_default=False
+    ),
+]
+Broker = Annotated[
+    str | None,
+    typer.Option(
+        "-b",
+        "--broker",
+        metavar="NAME|HOST:PORT",
+        help="Ask this broker only.",
+        show_default=False,
+    ),
+]
+
+Ask = Callable[["AdminClient", float, "Step | None"], Awaitable["Explanation"]]
+
+
+@app.callback()
+def connect(
+    context: typer.Context,
+    namesrv_addr: c.NamesrvAddr = None,
+    timeout_ms: c.TimeoutMs = _TIMEOUT_MS,
+    access_key: c.AccessKey = None,
+    secret_key: c.SecretKey = None,
+    credentials_file: c.CredentialsFile = None,
+    use_tls: c.UseTls = False,
+    tls_file: c.TlsFile = None,
+    ca_file: c.CaFile = None,
+) -> None:
+    """Say why a group is behind, a message not delivered or a write refused, and what comes next.
+
+    Changes nothing. The exit status is 0 if nothing is wrong, 1 if something is or could not be
+    asked, 2 if something given does not fit.
+    """
+    context.obj = {
+        "namesrv_addr": namesrv_addr,
+        "timeout_ms": timeout_ms,
+        "access_key": access_key,
+        "secret_key": secret_key,
+        "credentials_file": credentials_file,
+        "use_tls": use_tls,
+        "tls_file": tls_file,
+        "ca_file": ca_file,
+    }
+
+
+@app.command("group", cls=Command)
+def group(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.")],
+    topic: Annotated[
+        str | None,
+        typer.Option("-t", "--topic", help="Look at this topic only.", show_default=False),
+    ] = None,
+    cluster: Cluster = None,
+    namesrv_addr: c.NamesrvAddr = None,
+    deadline_s: Deadline = _DEADLINE_S,
+    output: Output = Form.TABLE,
+) -> None:
+    """Say why a group is behind: its members, listeners, queues, offsets, filters and permissions."""
+
+    def ask(admin: AdminClient, deadline: float, step: Step | None) -> Awaitable[Explanation]:
+        return admin.explain.group(name, topic, cluster=cluster, deadline_s=deadline, on_step=step)
+
+    _explain(context, ask, namesrv_addr, deadline_s, output)
+
+
+@app.command("message", cls=Command)
+def message(
+    context: typer.Context,
+    message_id: Annotated[
+        str, typer.Argument(metavar="ID", help="An offset id, or with --topic a unique id.")
+    ],
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topic", help="The message's topic.", show_default=False)
+    ] = None,
+    group_name: Annotated[
+        str | None,
+        typer.Option("-g", "--group", help="Ask for this group only.", show_default=False),
+    ] = None,
+    namesrv_addr: c.NamesrvAddr = None,
+    deadline_s: Deadline = _DEADLINE_S,
+    output: Output = Form.TABLE,
+) -> None:
+    """Follow a message: stored, indexed, filtered, pulled by whom, retried, dead-lettered, deleted."""
+
+    def ask(admin: AdminClient, deadline: float, step: Step | None) -> Awaitable[Explanation]:
+        return admin.explain.message(
+            message_id, topic, group=group_name, deadline_s=deadline, on_step=step
+        )
+
+    _explain(context, ask, namesrv_addr, deadline_s, output)
+
+
+@app.command("write", cls=Command)
+def write(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What messages are sent to.")],
+    size: Annotated[
+        int | None,
+        typer.Option(
+            "--size",
+            metavar="BYTES",
+            help="The length of the body that was refused.",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    namesrv_addr: c.NamesrvAddr = None,
+    deadline_s: Deadline = _DEADLINE_S,
+    output: Output = Form.TABLE,
+) -> None:
+    """Say why brokers refuse messages of a topic, or why producers do not choose them."""
+
+    def ask(admin: AdminClient, deadline: float, step: Step | None) -> Awaitable[Explanation]:
+        return admin.explain.write(
+            topic, size=size, cluster=cluster, broker=broker, deadline_s=deadline, on_step=step
+        )
+
+    _explain(context, ask, namesrv_addr, deadline_s, output)
+
+
+@app.command("disk", cls=Command)
+def disk(
+    context: typer.Context,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    namesrv_addr: c.NamesrvAddr = None,
+    deadline_s: Deadline = _DEADLINE_S,
+    output: Output = Form.TABLE,
+) -> None:
+    """Say which file of the commit log each broker deletes next, when and why."""
+
+    def ask(admin: AdminClient, deadline: float, step: Step | None) -> Awaitable[Explanation]:
+        return admin.explain.disk(cluster=cluster, broker=broker, deadline_s=deadline, on_step=step)
+
+    _explain(context, ask, namesrv_addr, deadline_s, output)
+
+
+@app.command("restart", cls=Command)
+def restart(
+    context: typer.Context,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    namesrv_addr: c.NamesrvAddr = None,
+    deadline_s: Deadline = _DEADLINE_S,
+    output: Output = Form.TABLE,
+) -> None:
+    """Say what the restart of each broker would cost: log to read, queues, clients that wait."""
+
+    def ask(admin: AdminClient, deadline: float, step: Step | None) -> Awaitable[Explanation]:
+        return admin.explain.restart(
+            cluster=cluster, broker=broker, deadline_s=deadline, on_step=step
+        )
+
+    _explain(context, ask, namesrv_addr, deadline_s, output)
+
+
+def _explain(
+    context: typer.Context,
+    ask: Ask,
+    namesrv_addr: str | None,
+    deadline_s: float,
+    output: Form,
+) -> None:
+    """Connect, ask, show the answer and end with the exit status that it deserves."""
+    from cometmq.cli.explain import screen
+    from cometmq.runtime.loop import run
+
+    given: dict[str, Any] = dict(context.obj)
+    given["namesrv_addr"] = namesrv_addr or given["namesrv_addr"]
+    connection = c.Connection.given(**given)
+    with screen.progress(quiet=output is Form.JSON) as step:
+        explanation = run(_asked(connection, ask, deadline_s, step))
+    if output is Form.JSON:
+        screen.print_json(explanation)
+    else:
+        screen.print_text(explanation)
+    raise typer.Exit(1 if explanation.severity else 0)
+
+
+async def _asked(
+    connection: c.Connection, ask: Ask, deadline_s: float, step: Step | None
+) -> Explanation:
+    from cometmq.protocol.codes import ResponseCode
+
+    async with connection.admin() as admin:
+        try:
+            return await ask(admin, deadline_s, step)
+        except RouteNotFoundError as error:
+            raise ConfigError(str(error)) from error
+        except RemoteError as error:
+            if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise ConfigError(str(error)) from error
+            raise

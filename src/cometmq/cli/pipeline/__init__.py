@@ -1,0 +1,1 @@
+"""Run bulk work on Spark: `cometmq pipeline`."""

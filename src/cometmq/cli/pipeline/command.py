@@ -1,0 +1,155 @@
+"""Defines `cometmq pipeline NAME --config pipeline.toml`: bulk work on Spark.
+
+The exit status is 0 if all is well; 1 if the report names something to look at, or the pipeline
+ended before it was done; 2 if it could not begin; 130 or 143 if it was stopped.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Annotated, Final
+
+import structlog
+import typer
+
+from cometmq.cli.forms import Form, Output
+from cometmq.cli.pipeline.failure import StoppedError, said_in_a_sentence, stoppable
+from cometmq.errors import ConfigError
+from cometmq.pipelines.catalogue import PIPELINES
+
+if TYPE_CHECKING:
+    from cometmq.pipelines.report import Report
+
+log: Final = structlog.get_logger(__name__)
+
+_SETTINGS: Final = {
+    # Spark's own bars would be drawn over ours.
+    "spark.ui.showConsoleProgress": "false",
+    # What Spark keeps of past queries for its pages, a plan of up to a megabyte each, would fill the
+    # driver of a stream: by itself it keeps 1,000 queries, jobs and stages.
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "10000",
+}
+
+Name = Enum("Name", {name: name for name in PIPELINES})  # type: ignore[misc]  # mypy wants an Enum's members written out
+
+
+def _show_script(wanted: bool) -> None:
+    if wanted:
+        found = find_spec("pyspark_cometmq")
+        assert found is not None
+        assert found.origin is not None
+        typer.echo(Path(found.origin).with_name("submit.py"))
+        raise typer.Exit
+
+
+def pipeline(
+    name: Annotated[Name, typer.Argument(metavar="NAME", help="One of those below.")],
+    config: Annotated[
+        Path,
+        typer.Option(
+            "-c",
+            "--config",
+            metavar="FILE",
+            help="TOML, with a table [NAME]; its keys are shown by NAME -h.",
+        ),
+    ],
+    reports: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Where NAME.json and NAME.html are written."),
+    ] = Path("reports"),
+    output: Output = Form.TABLE,
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Take misspelt keys, too, and log them as warnings.")
+    ] = False,
+    _script: Annotated[
+        bool,
+        typer.Option(
+            "--script",
+            help="Print the file that spark-submit takes in place of `cometmq pipeline`, and exit.",
+            callback=_show_script,
+            is_eager=True,
+        ),
+    ] = False,
+) -> None:
+    """Run a pipeline on Spark: on this machine, or where the file or spark-submit says."""
+    if find_spec("pyspark") is None:
+        raise ConfigError("pipelines run on Spark, which is not here: pip install 'cometmq[spark]'")
+    from cometmq.cli.pipeline import screen
+    from cometmq.pipelines.catalogue import pipeline as module_of
+    from cometmq.pipelines.configuration import ConfigFile, SparkConfig
+    from cometmq.pipelines.context import open_context, silence_spark
+
+    title = str(name.value)
+    file = ConfigFile(config, lenient=lenient)
+    module = module_of(title)
+    settings = file.table(title, module.Config)
+    cluster, spark = file.cluster(), file.spark()
+    check_reports(reports)
+    silence_spark()
+
+    def publish(report: Report) -> None:
+        # A stream goes on, and its next round writes the report again.
+        try:
+            write_report(report, reports, title)
+        except OSError as error:
+            log.warning("the report is not written", directory=str(reports), reason=str(error))
+
+    spark = SparkConfig(master=spark.master, config={**_SETTINGS, **spark.config})
+    try:
+        with (
+            screen.progress() as progress,
+            open_context(cluster, spark, progress, f"cometmq {title}", publish) as context,
+            said_in_a_sentence(config, title),
+            stoppable(title),
+        ):
+            report = module.run(settings, context)
+    except StoppedError as error:  # said when the bars are gone
+        typer.echo(f"cometmq: {error}", err=True)
+        raise typer.Exit(error.exit_status) from error
+    try:
+        files = write_report(report, reports, title)
+    except OSError as error:
+        raise ConfigError(
+            f"the report cannot be written to {reports}: {error.strerror or error}; "
+            "name another directory by --reports"
+        ) from error
+    if output is Form.JSON:
+        typer.echo(files[0].read_bytes(), nl=False)
+    else:
+        screen.print_report(report, files)
+    if not report.holds:
+        raise typer.Exit(1)
+
+
+def write_report(report: Report, directory: Path, name: str) -> tuple[Path, Path]:
+    """Write a report's JSON and page, and return their paths. Raise OSError."""
+    from cometmq.pipelines.page import write_page
+
+    files = directory / f"{name}.json", directory / f"{name}.html"
+    report.write_json(files[0])
+    write_page(report, files[1])
+    return files
+
+
+def check_reports(directory: Path) -> None:
+    """Raise ConfigError where no report can be written: better now than after hours of work."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"--reports is {directory}, where nothing can be written: {error.strerror or error}; "
+            "name another directory"
+        ) from error
+
+
+pipeline.__doc__ = f"{pipeline.__doc__}\n\n" + "\n\n".join(
+    f"{name}: {line}" for name, line in PIPELINES.items()
+)

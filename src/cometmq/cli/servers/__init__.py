@@ -1,0 +1,1 @@
+"""Start servers: `cometmq broker`, `cometmq namesrv`, `cometmq console`."""

@@ -1,0 +1,200 @@
+"""The command `cometmq broker` (Java: mqbroker, BrokerStartup)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cometmq.cli.servers.serving import (
+    ConfigFile,
+    Lenient,
+    LogFileMib,
+    LogFiles,
+    LogFormat,
+    LogLevel,
+    LogPath,
+    Open,
+    PrintConfig,
+)
+from cometmq.logs.file import FILE_MIB, KEPT_FILES
+
+if TYPE_CHECKING:
+    from cometmq.broker.operation.config_handlers import GivenConfig
+    from cometmq.broker.processes import Configs
+
+# Of the keys that `-p` shows, `-m` shows these (Java: @ImportantField).
+IMPORTANT_KEYS: Final = frozenset(
+    {
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "brokerClusterName",
+        "brokerId",
+        "brokerIP1",
+        "brokerName",
+        "flushDiskType",
+        "flushIntervalCommitLog",
+        "listenPort",
+        "mappedFileSizeCommitLog",
+        "maxMessageSize",
+        "msgTraceTopicName",
+        "namesrvAddr",
+        "rejectTransactionMessage",
+        "storePathCommitLog",
+        "storePathRootDir",
+        "traceTopicEnable",
+    }
+)
+
+
+def broker(
+    config_file: ConfigFile = None,
+    namesrv_addr: Annotated[
+        str | None,
+        typer.Option(
+            "-n",
+            "--namesrvAddr",
+            metavar="HOST:PORT",
+            help="Name servers, separated by semicolons; overrides the file's namesrvAddr and "
+            "the environment's NAMESRV_ADDR.",
+            show_default=False,
+        ),
+    ] = None,
+    print_config: PrintConfig = False,
+    print_important: Annotated[
+        bool,
+        typer.Option(
+            "-m", "--printImportantConfig", help="Print the important settings only and exit."
+        ),
+    ] = False,
+    lenient: Lenient = False,
+    *,
+    open_to_all: Open = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            min=1,
+            help="Run N brokers, each in a process of its own: brokerName-0 and on, each with a "
+            "store of that name beneath storePathRootDir and with ports 10 higher than those of "
+            "the one before.",
+            show_default=False,
+        ),
+    ] = None,
+    process: Annotated[int | None, typer.Option("--process", min=0, hidden=True)] = None,
+    log_level: LogLevel = None,
+    log_file: LogPath = None,
+    log_format: LogFormat = None,
+    log_file_mib: LogFileMib = FILE_MIB,
+    log_files: LogFiles = KEPT_FILES,
+) -> None:
+    """Run a broker, or several under one supervisor."""
+    from cometmq.broker.config import CONFIG_CLASSES
+    from cometmq.broker.processes import check_single, member_configs
+    from cometmq.cli.servers.processes import (
+        LogOptions,
+        check_members,
+        member_index,
+        run_supervisor,
+    )
+    from cometmq.cli.servers.serving import begin_log, read_config_file, report_unknown_keys
+    from cometmq.runtime.host.bus_errors import explain_bus_errors
+    from cometmq.tls.config import DEFAULT_TLS_FILE, with_tls_file
+
+    index = member_index(processes, process)
+    properties = with_tls_file(read_config_file(config_file), DEFAULT_TLS_FILE)
+    if lenient and index is None:  # the misspelt keys that it lets pass are logged
+        begin_log(log_level or "info")
+    configs = load_configs(properties, namesrv_addr, config_file, lenient=lenient)
+    config, store_config, _, access = configs
+    access.protected_mode = access.protected_mode and not open_to_all
+    config.log_level = log_level or config.log_level
+    if print_config or print_important:
+        if processes is None:
+            _print_config(configs, properties, important=print_important)
+        for number in range(processes or 0):
+            member = member_configs(configs, number)
+            typer.echo(f"# {member[0].broker_name}")
+            _print_config(member, properties, important=print_important)
+        return
+    if processes is not None and index is None:
+        begin_log(config.log_level, None, log_format)
+        members = check_members(configs, processes)
+        flags = ["--lenient"] * lenient + ["--open"] * open_to_all
+        log_options = LogOptions(config.log_level, log_file, log_format, log_file_mib, log_files)
+        run_supervisor(members, log_options, config_file, namesrv_addr, flags)
+    begin_log(config.log_level, log_file, log_format, log_file_mib, log_files)
+    explain_bus_errors(log_file)
+    report_unknown_keys(properties, *CONFIG_CLASSES)
+    if index is None:
+        check_single(store_config.store_path_root_dir, config.broker_name)
+    else:
+        configs = member_configs(configs, index)
+    from cometmq.broker.operation.config_handlers import GivenConfig
+
+    is_member = index is not None
+    _run(configs, GivenConfig(properties, config_file, is_shared=is_member), is_member=is_member)
+
+
+def _print_config(configs: Configs, properties: Mapping[str, str], *, important: bool) -> None:
+    from cometmq.runtime.configuration.config import effective_properties, format_properties
+
+    shown = effective_properties(configs, properties)
+    if important:
+        shown = {key: text for key, text in shown.items() if key in IMPORTANT_KEYS}
+    typer.echo(format_properties(shown), nl=False)
+
+
+def _run(configs: Configs, given: GivenConfig, *, is_member: bool) -> None:
+    """Run one broker, which a supervisor has started if it `is_member`."""
+    from cometmq.broker.server import Broker
+    from cometmq.cli.servers.processes import READY_MARK, end_with_supervisor
+    from cometmq.cli.servers.serving import say, serve
+    from cometmq.runtime.loop import run
+
+    async def main() -> None:
+        server = Broker(*configs, given=given)
+
+        def say_ready() -> None:
+            config = server.config
+            ready = (
+                f"The broker[{config.broker_name}, {server.address}]{READY_MARK}serializeType=JSON"
+            )
+            if config.namesrv_addr:
+                ready += f" and name server is {config.namesrv_addr}"
+            if server.metrics_address is not None:
+                ready += f". Metrics are at http://{server.metrics_address}/metrics"
+            say(ready)
+
+        if is_member:
+            await serve(server, say_ready, until_input_ends=True, on_stop=end_with_supervisor)
+        else:
+            await serve(server, say_ready)
+
+    run(main())
+
+
+def load_configs(
+    properties: Mapping[str, str],
+    namesrv_addr: str | None,
+    file: Path | None,
+    *,
+    lenient: bool = False,
+) -> Configs:
+    """Make the configurations of the broker, its store and its copies. Raises ConfigError.
+
+    The name servers come from the option, else the file, else the environment's NAMESRV_ADDR.
+    """
+    from cometmq.broker.config import broker_configs, check_name_servers
+
+    configs = broker_configs(properties, source=str(file), file=file, lenient=lenient)
+    config = configs[0]
+    config.namesrv_addr = (
+        namesrv_addr or config.namesrv_addr or os.environ.get("NAMESRV_ADDR") or None
+    )
+    check_name_servers(config)
+    return configs

@@ -1,0 +1,176 @@
+"""The command `cometmq console`: the web console on a cluster that runs elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cometmq.cli import connection
+from cometmq.cli.connection import Connection
+from cometmq.cli.help import Command, Group
+from cometmq.cli.servers.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath, Open
+from cometmq.errors import ConfigError
+from cometmq.logs.file import FILE_MIB, KEPT_FILES
+
+if TYPE_CHECKING:
+    from cometmq.console.users.accounts import Accounts
+
+NEEDED: Final = "the console needs further packages: pip install 'cometmq[console]'"
+
+app = typer.Typer(cls=Group, help="Run the web console, or make a password for its accounts file.")
+
+
+@app.callback(invoke_without_command=True)
+def console(
+    context: typer.Context,
+    *,
+    namesrv_addr: connection.NamesrvAddr = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port, 0 for a free one.", min=0, max=65535)] = 8080,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A further name by which browsers may call the console, such as a proxy's. Can be "
+            "given several times.",
+            show_default=False,
+        ),
+    ] = None,
+    trusted_proxies: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESSES",
+            help="Addresses and networks of proxies, such as 127.0.0.1,10.0.3.0/28. From these alone the "
+            "console believes X-Forwarded-For and X-Forwarded-Proto.",
+            show_default=False,
+        ),
+    ] = "",
+    metrics_from: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESSES",
+            help="Addresses and networks that may ask for /metrics without a login, beside the own machine.",
+            show_default=False,
+        ),
+    ] = "",
+    accounts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A JSON file with who may log in, read again when it changes. Without it the console makes an operator and a "
+            "reader at each start and prints their passwords.",
+            show_default=False,
+        ),
+    ] = None,
+    no_login: Annotated[
+        bool, typer.Option("--no-login", help="Let everybody in who reaches the port.")
+    ] = False,
+    root: Annotated[Path, typer.Option(metavar="DIR", help="Where the audit log is kept.")] = Path(
+        "cometmq-console"
+    ),
+    reports: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Show the reports of pipelines in DIR.", show_default=False
+        ),
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Serve https with this certificate.", show_default=False),
+    ] = None,
+    certificate_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The certificate's key.", show_default=False),
+    ] = None,
+    page_wait_ms: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=60_000,
+            help="A page shows what the servers have told within so many ms, and says what is missing.",
+        ),
+    ] = 1000,
+    timeout_ms: connection.TimeoutMs = 5000,
+    access_key: connection.AccessKey = None,
+    secret_key: connection.SecretKey = None,
+    credentials_file: connection.CredentialsFile = None,
+    use_tls: connection.UseTls = False,
+    tls_file: connection.TlsFile = None,
+    ca_file: connection.CaFile = None,
+    open_to_all: Open = False,
+    log_level: LogLevel = None,
+    log_file: LogPath = None,
+    log_format: LogFormat = None,
+    log_file_mib: LogFileMib = FILE_MIB,
+    log_files: LogFiles = KEPT_FILES,
+) -> None:
+    """Run the web console for a cluster of CometMQ or of Apache RocketMQ."""
+    if context.invoked_subcommand is not None:
+        return
+    try:
+        from cometmq.console.config import ConsoleConfig
+        from cometmq.console.users.accounts import load_accounts, made_accounts
+        from cometmq.console.web.serving import ConsoleServer
+    except ModuleNotFoundError as error:
+        raise ConfigError(NEEDED) from error
+    from cometmq.cli.servers.serving import begin_log, say, serve
+    from cometmq.runtime.loop import run
+    from cometmq.runtime.sockets.address_list import AddressList
+
+    begin_log(log_level or "warning", log_file, log_format, log_file_mib, log_files)
+    given = Connection.given(
+        namesrv_addr=namesrv_addr,
+        timeout_ms=timeout_ms,
+        access_key=access_key,
+        secret_key=secret_key,
+        credentials_file=credentials_file,
+        use_tls=use_tls,
+        tls_file=tls_file,
+        ca_file=ca_file,
+    )
+    if no_login and accounts is not None:
+        raise ConfigError("--no-login and --accounts: give one of them")
+    passwords: dict[str, str] = {}
+    who: Accounts | None = None
+    if accounts is not None:
+        who = load_accounts(accounts)
+    elif not no_login:
+        who, passwords = made_accounts()
+    config = ConsoleConfig(
+        admin=given.admin(),
+        root=root,
+        accounts=who,
+        host=host,
+        port=port,
+        hosts=tuple(allow_host or ()),
+        certificate=certificate,
+        certificate_key=certificate_key,
+        reports=reports,
+        open_to_all=open_to_all,
+        accounts_file=accounts,
+        trusted_proxies=AddressList("--trusted-proxies", trusted_proxies),
+        metrics_from=AddressList("--metrics-from", metrics_from),
+        wait_s=page_wait_ms / 1000,
+    )
+
+    async def main() -> None:
+        server = ConsoleServer(config)
+
+        def say_ready() -> None:
+            say(f"The console is ready: {server.url}")
+            for name, password in passwords.items():
+                say(f"  {name:<9} {password}")
+
+        await serve(server, say_ready)
+
+    run(main())
+
+
+@app.command("password", cls=Command)
+def password() -> None:
+    """Ask for a password and print what an accounts file holds in place of it."""
+    from cometmq.console.users.accounts import hashed
+
+    typer.echo(hashed(typer.prompt("Password", hide_input=True, confirmation_prompt=True)))

@@ -1,0 +1,1 @@
+"""Decode bodies of messages by schemas that operators give."""

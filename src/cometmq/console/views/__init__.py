@@ -1,0 +1,1 @@
+"""Prepare what pages show: templates, languages, forms, lists, times."""

@@ -1,0 +1,1 @@
+"""Watch the clusters, and judge what needs attention."""

@@ -1,0 +1,219 @@
+"""Goes round for troubles that no server tells of by itself, so that the first page has them at once.
+
+These are members of a group with different subscriptions, new dead letters, and transactions that
+brokers gave up. Each takes a question about one group or topic, and there may be thousands of them: a
+round asks about some, those that are in trouble and those that work first, then those whose turn is
+longest ago, and rests for longer than it worked. What has not been asked yet is told as such.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from cometmq.admin.client import AdminClient
+from cometmq.admin.groups.findings import PUSH, is_offline, subscription_differences
+from cometmq.admin.groups.records import GroupConnections, RunningInfo
+from cometmq.admin.silence import in_haste
+from cometmq.admin.topics.records import QueueStats, TopicStats, stats_of
+from cometmq.console.watching.recent import Known, known
+from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
+from cometmq.model.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    dlq_topic,
+    is_system_group,
+)
+from cometmq.runtime.clock import Clock
+
+T = TypeVar("T")
+
+PERIOD_S: Final = 30.0
+# What came within this span is new.
+SPAN_MS: Final = 24 * 60 * 60 * 1000
+# So much longer than a round took is rested.
+REST: Final = 20.0
+# Of one round. A group costs a question, and one for each of its members.
+MOST_TOPICS: Final = 256
+MOST_GROUPS: Final = 64
+MOST_MEMBERS: Final = 16
+_AT_ONCE: Final = 4
+_SILENCE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomers:
+    """Counts the messages that a topic got within the span, and says when the newest came."""
+
+    count: int
+    newest_ms: int
+
+
+@dataclass(slots=True)
+class Round:
+    """Remembers what was asked about names that may be many: when, and what is wrong with some."""
+
+    # What there is, and when each was asked about last, by the console's monotonic clock.
+    names: frozenset[str] = frozenset()
+    asked_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> int:
+        return len(self.asked_s)
+
+    def next(self, names: Iterable[str], first: Callable[[str], bool], most: int) -> list[str]:
+        """Take these names as all that there are, and return those whose turn it is.
+
+        Half of the turns are for those that come first, so that the others get theirs, too.
+        """
+        self.names = frozenset(names)
+        self.asked_s = {name: at for name, at in self.asked_s.items() if name in self.names}
+        waiting = sorted(self.names, key=lambda name: (self.asked_s.get(name, -1.0), name))
+        preferred = [name for name in waiting if first(name)][: most // 2]
+        return list(dict.fromkeys([*preferred, *waiting]))[:most]
+
+
+@dataclass(slots=True)
+class Troubles:
+    """Keeps what rounds have found. For the loop's thread only.
+
+    `works` says of a group whether it consumed lately. `letters` has the groups with new dead letters,
+    `conflicts` those whose members select differently, with the topics; `given_up` is None before the
+    first round. `error` says why the last round knew no names, `missing` why it lacks an answer.
+    """
+
+    admin: AdminClient
+    clock: Clock
+    works: Callable[[str], bool]
+    letters: dict[str, Newcomers] = field(default_factory=dict)
+    letter_round: Round = field(default_factory=Round)
+    conflicts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    group_round: Round = field(default_factory=Round)
+    given_up: Known[Newcomers] | None = None
+    error: CometMQError | None = None
+    missing: CometMQError | None = None
+    began_ms: int = 0
+    _took_s: float = 0.0
+    _lacks: CometMQError | None = None
+
+    def period_s(self) -> float:
+        return max(PERIOD_S, REST * self._took_s)
+
+    async def look(self) -> None:
+        """Make one round."""
+        began_s = self.clock.monotonic()
+        with in_haste(_SILENCE_S):
+            names = await known(self.admin.topics.names())
+            self.error, self._lacks = names.error, None
+            if names.value is not None:
+                await self._look(names.value)
+                self.began_ms = self.began_ms or self.clock.now_ms()
+            self.missing = self._lacks
+        self._took_s = self.clock.monotonic() - began_s
+
+    def note(self, group: str, told: Mapping[str, RunningInfo]) -> None:
+        """Take from what members told, here or to somebody else, whether they select alike."""
+        found = tuple(each.topic for each in subscription_differences(told))
+        if found:
+            self.conflicts[group] = found
+        else:
+            self.conflicts.pop(group, None)
+        self.group_round.asked_s[group] = self.clock.monotonic()
+
+    async def _look(self, names: list[str]) -> None:
+        dead = _of_prefix(names, DLQ_PREFIX)
+        self.letters = {group: it for group, it in self.letters.items() if group in dead}
+        # A group has a retry topic from its first member on.
+        groups = {group for group in _of_prefix(names, RETRY_PREFIX) if not is_system_group(group)}
+        self.conflicts = {group: it for group, it in self.conflicts.items() if group in groups}
+        self.given_up = await self._given_up()
+        turns = self.letter_round.next(dead, self.letters.__contains__, MOST_TOPICS)
+        await _some_at_once(turns, self._count_letters)
+
+        def comes_first(group: str) -> bool:
+            return group in self.conflicts or self.works(group)
+
+        await _some_at_once(self.group_round.next(groups, comes_first, MOST_GROUPS), self._compare)
+
+    async def _given_up(self) -> Known[Newcomers]:
+        found = await known(self._newcomers(TRANS_CHECK_MAX_TIME_TOPIC))
+        if isinstance(found.error, RouteNotFoundError):
+            # Brokers make the topic with the first transaction that they give up.
+            return Known(Newcomers(0, 0))
+        return found
+
+    async def _count_letters(self, group: str) -> None:
+        found = await known(self._newcomers(dlq_topic(group)))
+        if found.value is None:
+            self._lacks = self._lacks or found.error
+            self.letter_round.asked_s.pop(group, None)
+            return
+        self.letter_round.asked_s[group] = self.clock.monotonic()
+        if found.value.count:
+            self.letters[group] = found.value
+        else:
+            self.letters.pop(group, None)
+
+    async def _newcomers(self, topic: str) -> Newcomers:
+        """Count what a topic got within the span, at the brokers that answer if some do not."""
+        since_ms = self.clock.now_ms() - SPAN_MS
+        stats = await self._stats(topic)
+        count = 0
+        for queue in stats.queues:
+            if queue.max_offset > queue.min_offset and queue.last_stored_ms >= since_ms:
+                count += await self._newer(queue, since_ms)
+        return Newcomers(count, stats.last_stored_ms if count else 0)
+
+    async def _stats(self, topic: str) -> TopicStats:
+        try:
+            return await self.admin.topics.stats(topic)
+        except ServersFailedError as error:
+            if not error.results:
+                raise
+            self._lacks = self._lacks or error
+            return stats_of(topic, error.results)
+
+    async def _newer(self, queue: QueueStats, since_ms: int) -> int:
+        begin = await self.admin.offsets.at_time(queue.queue, since_ms)
+        return queue.max_offset - min(max(begin, queue.min_offset), queue.max_offset)
+
+    async def _compare(self, group: str) -> None:
+        online = await known(self.admin.groups.connections(group))
+        if online.value is None:
+            if online.error is not None and is_offline(online.error):
+                self.note(group, {})
+            else:
+                self._lacks = self._lacks or online.error
+            return
+        members = _compared(online.value)
+        told: dict[str, RunningInfo] = {}
+        for client in members:
+            info = await known(self.admin.groups.running_info(group, client))
+            if info.value is not None:
+                told[client] = info.value
+        if len(told) == len(members) or len(told) > 1:
+            self.note(group, told)
+
+
+def _compared(online: GroupConnections) -> list[str]:
+    """Return the members to ask: one alone agrees with itself, and who pulls selects for itself."""
+    if online.consume_type != PUSH or len(online.clients) < 2:
+        return []
+    return sorted(client.client_id for client in online.clients)[:MOST_MEMBERS]
+
+
+def _of_prefix(names: Iterable[str], prefix: str) -> set[str]:
+    return {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+
+
+async def _some_at_once(names: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> None:
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(name: str) -> None:
+        async with turns:
+            await ask(name)
+
+    await asyncio.gather(*map(one, names))

@@ -1,0 +1,1 @@
+"""Serve the console over HTTP: connections, https, and the checks before every page."""

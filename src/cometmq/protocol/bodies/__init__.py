@@ -1,0 +1,1 @@
+"""Define the bodies of requests and responses, a module for each subject."""

@@ -1,0 +1,1 @@
+"""Read JSON as Java's fastjson writes it."""

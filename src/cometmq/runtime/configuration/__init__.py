@@ -1,0 +1,1 @@
+"""Read and check configuration files: RocketMQ's keys, in properties files."""

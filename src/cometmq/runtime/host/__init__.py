@@ -1,0 +1,1 @@
+"""Look at the machine and the installation that a process runs on."""

@@ -1,0 +1,1 @@
+"""Make connections and listeners, and read addresses."""

@@ -1,0 +1,1 @@
+"""Read topics of live brokers: the source `rocketmq`."""

@@ -1,0 +1,1 @@
+"""Turn records of the log into rows and Arrow columns."""

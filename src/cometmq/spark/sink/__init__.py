@@ -1,0 +1,1 @@
+"""Send rows as messages: the sink `rocketmq`."""

@@ -1,0 +1,1 @@
+"""Read store directories without a broker: the source `rocketmq-store`."""

@@ -1,0 +1,1 @@
+"""Connect simulated machines, with the faults of real networks."""

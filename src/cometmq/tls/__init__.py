@@ -1,0 +1,1 @@
+"""Serve and use TLS: settings, certificates, handshakes, records."""
