@@ -225,6 +225,11 @@ _GROUPS = Dashboard(
             Panel("Age of the oldest that was not handed out", {"{{consumer_group}} {{topic}}": top("max by (consumer_group, topic) (rocketmq_consumer_queueing_latency{%})")}),
             Panel("Members", {"{{consumer_group}}": "sum by (consumer_group) (rocketmq_consumer_connections{%})"}),
         ],
+        "Popped": [
+            Panel("Popped and not acknowledged", {"{{consumer_group}} {{topic}}": top("sum by (consumer_group, topic) (cometmq_pop_inflight_messages{%})")}, "Many: the listeners are slow, or members are gone."),
+            Panel("Time since the first of them was popped", {"{{consumer_group}} {{topic}}": top("max by (consumer_group, topic) (cometmq_pop_oldest_age_seconds{%})")}),
+            Panel("Delivered again", {"{{consumer_group}} {{topic}}": top(rate("rocketmq_pop_revive_retry_messages_total", "consumer_group, topic"))}),
+        ],
         "Work": [
             Panel("Messages out", {"{{consumer_group}} {{topic}}": top(rate("rocketmq_messages_out_total", "consumer_group, topic"))}),
             Panel("Sent back", {"{{consumer_group}} {{topic}}": top(rate("cometmq_sent_back_messages_total", "consumer_group, topic"))}),

@@ -31,9 +31,12 @@ from cometmq.protocol.bodies.cluster import (
     TopicConfigSerializeWrapper,
     UnlockBatchRequestBody,
 )
+from cometmq.protocol.bodies.overview import SetMessageRequestModeRequestBody
 from cometmq.protocol.bodies.registration import encode_register_body
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.messages.recall_handle import RecallHandle
+from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody
+from cometmq.protocol.pop.handle import PopHandle
 from cometmq.protocol.redrive import LetterSelection
 from cometmq.protocol.request_type import (
     AnyRequestType,
@@ -93,6 +96,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "cluster": CLUSTER,
     "cluster_name": CLUSTER,
     "default_topic": "TBW102",
+    "extra_info": PopHandle(0, 1_700_000_000_000, 60_000, 0, "0", BROKER, 0, 0).encode(),
     "global_white_addrs": "10.99.99.99",
     "ha_server_addr": "127.0.0.1:1",
     "key": "matrix-key",
@@ -175,6 +179,10 @@ _JSON_BODIES: Final[Mapping[Any, Any]] = {
     QueryAssignmentRequestBody: QueryAssignmentRequestBody(TOPIC, GROUP, CLIENT),
     LockBatchRequestBody: LockBatchRequestBody(CLIENT, GROUP, _QUEUES),
     UnlockBatchRequestBody: UnlockBatchRequestBody(CLIENT, GROUP, _QUEUES),
+    SetMessageRequestModeRequestBody: SetMessageRequestModeRequestBody(GROUP, TOPIC),
+    BatchAckMessageRequestBody: BatchAckMessageRequestBody(
+        BROKER, [BatchAck(GROUP, TOPIC, bits="AQ==")]
+    ),
     LetterSelection: LetterSelection(),
     TopicConfigList: TopicConfigList([TopicConfig(TOPIC)]),
     SubscriptionGroupConfig: SubscriptionGroupConfig(GROUP),

@@ -30,6 +30,7 @@ from tests.integration.raw_client import (
 
 SEND, PULL, QUERY, SEARCH, HEARTBEAT = 310, 11, 12, 29, 34
 SEND_BATCH, COMMIT_OFFSET, ROUTE, REGISTER = 320, 15, 105, 103
+POP, ACK = 200050, 200051
 ONEWAY: Final = 2
 PREPARED: Final = 4
 SUSPEND: Final = 2
@@ -72,6 +73,22 @@ def send(topic: str, body: bytes, *, opaque: int = 0, flag: int = 0, **fields: A
 
 def pull(topic: str, *, opaque: int = 0, **fields: Any) -> bytes:
     return json_request(PULL, pull_ext(topic, **fields), opaque=opaque)
+
+
+def pop(topic: str, group: str, *, poll_ms: int = 0, count: int = 32) -> bytes:
+    ext: dict[str, object] = {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": -1,
+        "order": "false",
+    }
+    ext |= {"maxMsgNums": count, "invisibleTime": 600_000, "pollTime": poll_ms, "initMode": 0}
+    return json_request(POP, ext)
+
+
+def ack(topic: str, group: str, queue_id: int, offset: int, handle: str) -> bytes:
+    ext = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "offset": offset}
+    return json_request(ACK, ext | {"extraInfo": handle})
 
 
 def make_topic(broker: str, topic: str, queues: int = 4) -> None:
@@ -426,6 +443,60 @@ def held_pulls(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
     swarm, peers = swarm_of(attack.broker, swarms, 100)
     for peer in peers:
         swarm.flood(peer, itertools.repeat(frame), attack.of(500))
+    swarm.run(attack.seconds)
+    yield
+
+
+@flood("10,000 pops of 16 groups wait for the topic that the honest client uses")
+def held_pops(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
+    yield
+    swarm, peers = swarm_of(attack.broker, swarms, 100)
+    for number, peer in enumerate(peers):
+        frame = pop(HONEST_TOPIC, f"poppers-{number % 16}", poll_ms=60_000, count=1)
+        swarm.flood(peer, itertools.repeat(frame), attack.of(100))
+    swarm.run(attack.seconds)
+    yield
+
+
+@flood("a group has 1,000,000 messages in flight; 16 connections pop and acknowledge")
+def many_in_flight(attack: Attack, swarms: list[Swarm]) -> Iterator[None]:
+    count = attack.of(1_000_000, least=32_000)
+    make_topic(attack.broker, "popped", queues=1)
+    batch = batch_body([(b"m" * 64, b"")] * 2_000)
+    ext = send_ext("popped", letters=True, batch="true")
+    frame = pop("popped", "holders")
+    with RawClient(attack.broker) as client:
+        for _ in range(count // 2_000 * 5 // 4):
+            while (answer := client.ask(SEND_BATCH, ext, batch)).code == 2:
+                pass  # the disk is busy
+            assert answer.code == 0, answer.remark
+    swarm, peers = swarm_of(attack.broker, swarms, 1)
+    swarm.flood(peers[0], itertools.repeat(frame, count // 32), 32)
+    while swarm.counts["answers with code 0"] < count // 32:
+        swarm.run(0.1)
+    swarm.close()
+    yield
+    swarm, peers = swarm_of(attack.broker, swarms, 16)
+    ready: dict[int, list[bytes]] = {id(peer): [] for peer in peers}
+
+    def answered(peer: Peer, header: bytes, _body: bytes) -> None:
+        fields = json.loads(header).get("extFields") or {}
+        for entry in filter(None, fields.get("msgOffsetInfo", "").split(";")):
+            _, queue_id, offsets = entry.split(" ")
+            handle = f"0 {fields['popTime']} {fields['invisibleTime']} 0 0 b {queue_id}"
+            ready[id(peer)] += [
+                ack("popped", "holders", int(queue_id), int(offset), handle)
+                for offset in offsets.split(",")
+            ]
+
+    def more(peer: Peer) -> Iterator[bytes]:
+        while True:
+            waiting = ready[id(peer)]
+            yield waiting.pop() if waiting else frame
+
+    swarm.on_answer = answered
+    for peer in peers:
+        swarm.flood(peer, more(peer), 16)
     swarm.run(attack.seconds)
     yield
 

@@ -212,8 +212,10 @@ def _frame(row: AnyRequestType, form: SerializeType = SerializeType.JSON, **fiel
 
 
 def _single_requests() -> list[bytes]:
+    # A binary header has 16 bits for the code, and those of popping are larger.
     return [
-        _frame(row, SerializeType(number % 2)) for number, row in enumerate(r.REQUESTS.values())
+        _frame(row, SerializeType(number % 2 if row.code < 1 << 16 else 0))
+        for number, row in enumerate(r.REQUESTS.values())
     ]
 
 

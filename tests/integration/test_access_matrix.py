@@ -57,7 +57,8 @@ def test_nobody_gets_in_without_a_sound_signature(
         for asking in samples
         # Binary headers lead to the same checks, so a few rows say enough.
         for question, verdict in forgeries(asking, OWNER)
-        if not binary or asking.code % 5 == 0
+        # A binary header has 16 bits for the code, and those of popping are larger.
+        if not binary or (asking.code % 5 == 0 and asking.code < 1 << 16)
     ]
     answers = ask_all(guarded.address(name), (each[1] for each in asked), binary=binary)
     wrong = [

@@ -605,7 +605,6 @@ def test_what_only_java_has_is_done_or_refused_with_a_reason(
         355: admin.brokers.export_rocksdb_config,
         200056: admin.brokers.export_pop_records,
         1007: admin.brokers.epochs,
-        401: lambda: admin.groups.set_request_mode(name, name, "PULL"),
     }
     if line != "5.3":
         for code, call in calls.items():
@@ -620,10 +619,21 @@ def test_what_only_java_has_is_done_or_refused_with_a_reason(
     assert admin.brokers.cold_data_thresholds()[broker]["configTable"] == {name: 1000}
     calls[2002]()
     assert admin.brokers.cold_data_thresholds()[broker]["configTable"] == {}
-    for code in (2004, 355, 200056, 401):
+    for code in (2004, 355, 200056):
         assert calls[code]() == [broker]
     with pytest.raises(RemoteError, match="controllerMode"):
         calls[1007]()
+
+
+def test_a_group_is_made_to_pop(
+    admin: cometmq.AdminClient, name: str, broker: str, line: str
+) -> None:
+    admin.topics.create(name)
+    if line == "4.9":
+        with pytest.raises(RemoteError, match=r"does not know the request .*\(401\)"):
+            admin.groups.set_request_mode(name, name, "POP")
+        return
+    assert admin.groups.set_request_mode(name, name, "POP", pop_share_queues=1) == [broker]
 
 
 def test_a_masters_flush_offset_is_reset_without_effect(

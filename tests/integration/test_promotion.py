@@ -30,6 +30,9 @@ from cometmq.model.results import SendStatus
 from cometmq.model.sysflag import PERM_READ, TRANSACTION_ROLLBACK
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
+from cometmq.protocol.bodies.cluster import QueryAssignmentRequestBody
+from cometmq.protocol.bodies.overview import SetMessageRequestModeRequestBody
+from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import EndTransactionRequestHeader
 from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.remoting.client import RemotingClient
@@ -480,3 +483,61 @@ def test_a_group_that_never_committed_begins_at_the_slave_or_says_why_it_waits(
             assert len(said) == 1
 
     play(story)
+
+
+def test_the_choice_which_groups_pop_goes_with_a_switch() -> None:
+    """A promoted slave had all groups pull: its members divided the queues that others popped from."""
+
+    async def story(cluster: Cluster) -> None:
+        await in_step(cluster)
+        async with AdminClient(namesrv=cluster.namesrv) as admin:
+            address = cluster.broker(MASTER).address
+            await admin.topics.create("orders", broker=address)
+            await admin.groups.create("poppers", broker=address)
+        chosen = SetMessageRequestModeRequestBody("poppers", "orders", "POP", 0)
+        await ask(cluster, MASTER, requests.SET_MESSAGE_REQUEST_MODE, chosen)
+        consumer = PushConsumer(
+            "poppers", lambda _: ConsumeResult.SUCCESS, namesrv=cluster.namesrv, instance_name="m"
+        )
+        consumer.subscribe("orders")
+        async with consumer:
+            asked = QueryAssignmentRequestBody("orders", "poppers", consumer.client_id)
+            before = await assigned(cluster, MASTER, asked)
+            assert before == [(MASTER, -1, "POP")]
+            # Tables are copied every ten seconds.
+            await until(lambda: modes_of(cluster, SLAVE), pause_s=0.5)
+            await switch(cluster, "kill")
+            await until(
+                lambda: assigned(cluster, SLAVE, asked), lambda now: now == before, pause_s=0.5
+            )
+
+    play(story, flushDiskType="SYNC_FLUSH")
+
+
+async def ask(cluster: Cluster, name: str, row: Any, body: Any) -> Any:
+    remoting = RemotingClient(network=current().network)
+    try:
+        address = cluster.broker(name).address
+        answer = await remoting.ask(address, row, NoHeader(), body, what="a question")
+        return answer.body
+    finally:
+        await remoting.close()
+
+
+async def assigned(
+    cluster: Cluster, name: str, body: QueryAssignmentRequestBody
+) -> list[tuple[str, int, str]]:
+    """Return broker, queue id and mode of what a member is to consume."""
+    answer = await ask(cluster, name, requests.QUERY_ASSIGNMENT, body)
+    return [
+        (each.message_queue.broker_name, each.message_queue.queue_id, each.mode)
+        for each in answer.message_queue_assignments or ()
+    ]
+
+
+def modes_of(cluster: Cluster, name: str) -> bytes:
+    """Return the file in which a broker keeps which groups pop, empty if there is none."""
+    disk = cluster.node(name).disk
+    path = cluster.directory / name / "config" / "messageRequestMode.json"
+    with disk.at_peace():
+        return disk.read(path) if disk.size(path) else b""

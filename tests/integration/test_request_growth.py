@@ -93,6 +93,11 @@ def queues(count: int) -> bytes:
     return as_json({"clientId": "c", "consumerGroup": "g", "mqSet": beans})
 
 
+def acknowledgements(count: int) -> bytes:
+    entries = [{"c": "g", "t": "t", "so": i, "b": "AQ=="} for i in range(count)]
+    return as_json({"brokerName": "b", "acks": entries})
+
+
 def topics(count: int) -> bytes:
     table = {f"t-{i:07d}": {"topicName": f"t-{i:07d}", "perm": 6} for i in range(count)}
     return as_json({"topicConfigSerializeWrapper": {"topicConfigTable": table}})
@@ -221,6 +226,16 @@ ROWS = (
         ),
     ),
     Row("Assignments.assignment", RequestCode.QUERY_ASSIGNMENT),
+    Row(
+        "RequestModes.set",
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        answer=ResponseCode.TOPIC_NOT_EXIST,
+    ),
+    Row(
+        "AckHandler.batch_ack",
+        RequestCode.BATCH_ACK_MESSAGE,
+        lists=(("MAX_ACKS_AT_ONCE", acknowledgements, limits.MAX_ACKS_AT_ONCE),),
+    ),
     Row(
         "LockHandlers.lock",
         RequestCode.LOCK_BATCH_MQ,

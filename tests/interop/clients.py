@@ -1,11 +1,11 @@
-"""Runs the client programs of the interop suite: Java 4.9 and 5.x, Go, Node, C++, and our own.
+"""Runs the client programs of the interop suite: Java 4.9, 5.3 and 5.5, Go, Node, C++, and our own.
 
 All programs (the one over the C++ client in part, see `cpp_client`) understand the same scenarios and print JSON lines (`{"event": ...}`):
 
 | scenario | arguments | events |
 | --- | --- | --- |
 | produce | namesrv topic mode (sync, async, oneway, batch) count first size tags prefix queue delays recall until-stdin (Java) | sent, recalled, summary |
-| consume | namesrv topic group expression expected members member delay-ms until-stdin from fail-times max-reconsume-times reply client-rebalance (Java 5) | started, message, summary |
+| consume | namesrv topic group expression expected members member delay-ms until-stdin from fail-times max-reconsume-times reply client-rebalance pop-invisible-ms pop-delays-s (Java 5) | started, message, summary |
 | request | namesrv topic count first ttl-ms | replied, failed, summary (Java, ours) |
 | transact | namesrv topic group member count first size verdicts (commit, rollback, unknown, raise) check | started, sent, state, all-sent, checked, summary (Java, ours) |
 | offsets | namesrv topic (`a,b`) group timestamp | queue, summary (Java) |
@@ -287,7 +287,7 @@ def _text(value: object) -> str:
 
 
 class JavaClient(ClientProgram):
-    """The Java remoting client, line 4 (4.9.x) or 5 (5.x).
+    """The Java remoting client, line 4 (4.9.x), 5 (5.3.x) or 55 (5.5.x).
 
     With `binary_headers` its requests carry ROCKETMQ headers in place of JSON ones. `jvm_flags` are
     system properties of its own, such as those of TLS.
@@ -299,7 +299,7 @@ class JavaClient(ClientProgram):
     def __init__(
         self, line: int, *, binary_headers: bool = False, jvm_flags: Sequence[str] = ()
     ) -> None:
-        assert line in (4, 5), line
+        assert line in (4, 5, 55), line
         self.line = line
         self.label = f"java{line}{'-binary' if binary_headers else ''}"
         self._serialize_type = "ROCKETMQ" if binary_headers else "JSON"

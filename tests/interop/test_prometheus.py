@@ -176,6 +176,10 @@ NOTHING_WRONG = frozenset(
         "cometmq_sent_back_messages_total",
         "cometmq_client_send_retries_total",
         "rocketmq_send_to_dlq_messages_total",
+        # Nobody pops.
+        "cometmq_pop_inflight_messages",
+        "cometmq_pop_oldest_age_seconds",
+        "rocketmq_pop_revive_retry_messages_total",
     }
 )
 

@@ -3,6 +3,7 @@
 python -m tests.simulation --seeds 100 --jobs 2
 python -m tests.simulation --seed 4711
 python -m tests.simulation --schedule short.json
+python -m tests.simulation --seeds 100 --kinds popped,popped-in-order
 python -m tests.simulation --found
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import itertools
 import logging
 import secrets
 import sys
@@ -26,7 +28,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 from tests.simulation.limit import LIMIT_S, RunTooLongError, limited
 from tests.simulation.run import Figures, Outcome, run
-from tests.simulation.schedule import Schedule, draw, read, write
+from tests.simulation.schedule import KINDS, Schedule, draw, read, write
 from tests.simulation.shrink import RUNS, Shrinker
 
 # Seeds that once found a fault, each with its virtual hours.
@@ -59,6 +61,12 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20, help="how many seeds to run")
     parser.add_argument("--first", type=int, help="the first seed; a fresh one by default")
+    parser.add_argument(
+        "--kinds",
+        type=lambda text: frozenset(text.split(",")),
+        default=frozenset(),
+        help=f"run only seeds that have one of these workloads: {','.join(KINDS)}",
+    )
     parser.add_argument("--seed", type=int, help="run this seed only, and say more about it")
     parser.add_argument("--schedule", type=Path, help="run the schedule in this file")
     parser.add_argument(
@@ -158,7 +166,7 @@ def _many(options: argparse.Namespace) -> int:
         seeds = found_seeds()
     else:
         first = secrets.randbelow(1 << 31) if options.first is None else options.first
-        seeds = [(seed, options.hours) for seed in range(first, first + options.seeds)]
+        seeds = [(seed, options.hours) for seed in _chosen(first, options)]
     verdicts: list[Verdict] = []
     for verdict in _verdicts(seeds, options):
         verdicts.append(verdict)
@@ -175,6 +183,19 @@ def _many(options: argparse.Namespace) -> int:
         schedule = draw(failed[0].seed, hours=failed[0].hours, store=options.store)
         shrink(run(schedule), options.cuts / f"{schedule.name}.json")
     return 1 if failed else 0
+
+
+def _chosen(first: int, options: argparse.Namespace) -> Iterator[int]:
+    """Yield as many seeds as are to be run, those with the workloads that were asked for."""
+    if unknown := options.kinds - set(KINDS):
+        sys.exit(f"no workload is called {min(unknown)}; there are {', '.join(KINDS)}")
+    fitting = (
+        seed
+        for seed in itertools.count(first)
+        if not options.kinds
+        or options.kinds & {each.kind for each in draw(seed, hours=options.hours).workloads}
+    )
+    return itertools.islice(fitting, options.seeds)
 
 
 def _verdicts(seeds: Iterable[tuple[int, float]], options: argparse.Namespace) -> Iterator[Verdict]:

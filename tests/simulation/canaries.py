@@ -35,6 +35,12 @@ import cometmq.filtering.sql92 as conditions
 import cometmq.filtering.sql92_conditions as sql92
 from cometmq.broker.delays.levels import DelayLevels
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
+from cometmq.broker.pop import changes, revival
+from cometmq.broker.pop import found as pop_found
+from cometmq.broker.pop.acks import AckHandler
+from cometmq.broker.pop.ordered import Ordered
+from cometmq.broker.pop.revival import Revival
+from cometmq.broker.pop.state import PopState
 from cometmq.broker.replication import found_in_log
 from cometmq.broker.replication.copies import NeededCopies
 from cometmq.broker.replication.tables import MasterTables
@@ -119,6 +125,13 @@ FOLLOWS: Final = "a slave's log is its master's"
 REFUSES: Final = "slaves refuse writes"
 TABLES: Final = "tables are copied"
 WHOLE: Final = "state files stay whole"
+HIDDEN: Final = "popped is hidden"
+DONE: Final = "acknowledged pops stay done"
+COUNTED: Final = "pops counted"
+ONE_BATCH: Final = "one batch of a queue at a time"
+
+# The workloads that pop.
+POPS: Final = ("popped", "popped-in-order", "pulled-and-popped")
 
 
 def canary(
@@ -375,6 +388,100 @@ def serve_what_is_filtered_out(rng: Random) -> Any:
         conditions.outcomes.clear()
 
     return served()
+
+
+# -- pops --
+
+
+@canary("what is popped becomes visible 0.7 s early", HIDDEN, needs=POPS)
+def hide_too_short(_rng: Random) -> Any:
+    early_ms = 700
+    return patch.object(
+        pop_found.Found,
+        "until_ms",
+        property(lambda found: found.popped_ms + found.invisible_ms - early_ms),
+    )
+
+
+@canary("one acknowledgement in five is answered and does nothing", DONE, needs=POPS)
+def drop_an_acknowledgement(rng: Random) -> Any:
+    original = AckHandler._ack
+
+    def ack(self: AckHandler, *args: Any) -> Any:
+        return None if rng.random() < 0.2 else original(self, *args)
+
+    return patch.object(AckHandler, "_ack", ack)
+
+
+@canary(
+    "acknowledgements with SYNC_FLUSH are answered before the flush",
+    DONE,
+    needs=("popped",),
+    after=("power_off",),
+)
+def answer_acknowledgements_before_the_flush(_rng: Random) -> Any:
+    original = AckHandler._answer
+
+    def answer(self: AckHandler, *args: Any) -> Any:
+        self._group_commit = None
+        return original(self, *args)
+
+    return patch.object(AckHandler, "_answer", answer)
+
+
+@canary("one delivery in five counts twice", COUNTED, needs=("popped",))
+def count_a_delivery_twice(rng: Random) -> Any:
+    original = revival._again
+
+    def again(*args: Any) -> Any:
+        message = original(*args)
+        message.reconsume_times += rng.random() < 0.2
+        return message
+
+    return patch.object(revival, "_again", again)
+
+
+@canary("a start reads nothing of what is in flight", COUNTED, HIDDEN, needs=POPS, after=("kill",))
+def forget_what_is_in_flight(_rng: Random) -> Any:
+    return patch.object(PopState, "open", lambda _self: None)
+
+
+@canary("one dead letter of pops in two is not stored", DELIVERED, needs=("popped",))
+def lose_a_popped_dead_letter(rng: Random) -> Any:
+    original = Revival._put
+
+    def put(self: Revival, state: Any, topic: str, copies: Any) -> None:
+        if not topic.startswith(names.DLQ_PREFIX) or rng.random() < 0.5:
+            original(self, state, topic, copies)
+        else:
+            self._state.write(changes.Gone(state.key, [each.offset for each in copies]))
+
+    return patch.object(Revival, "_put", put)
+
+
+@canary("a queue goes on behind a batch in flight", ONE_BATCH, ORDER, needs=("popped-in-order",))
+def go_on_behind_a_batch(rng: Random) -> Any:
+    original = Ordered.is_blocked
+
+    def is_blocked(self: Ordered, *args: Any) -> bool:
+        if rng.random() < 0.3 and self.pending:
+            return False
+        return original(self, *args)
+
+    return patch.object(Ordered, "is_blocked", is_blocked)
+
+
+@canary("what is due is forgotten once in five times", COMMITS, DELIVERED, needs=POPS)
+def forget_what_is_due(rng: Random) -> Any:
+    original = Revival._move
+
+    async def move(self: Revival, state: Any, records: Any) -> None:
+        if rng.random() < 0.2:
+            self._state.write(changes.Gone(state.key, [offset for offset, _ in records]))
+        else:
+            await original(self, state, records)
+
+    return patch.object(Revival, "_move", move)
 
 
 # -- masters and slaves --

@@ -18,11 +18,13 @@ from tests.simulation.history import (
     FaultInjected,
     Filter,
     GroupConfigured,
+    HandleUsed,
     History,
     LogSeen,
     MasterChanged,
     OffsetsReset,
     Outgoing,
+    Popped,
     Queue,
     RunEnded,
     SendAcknowledged,
@@ -56,6 +58,15 @@ def retry_topic(group: str) -> str:
 
 def dlq_topic(group: str) -> str:
     return f"%DLQ%{group}"
+
+
+def pop_retry_topic(group: str, topic: str) -> str:
+    return f"%RETRY%{group}_{topic}"
+
+
+def is_pop_copy(record: Record) -> bool:
+    """Say whether a broker made a record of a message that was popped in vain."""
+    return record.topic.startswith(("%RETRY%", "%DLQ%")) and "1ST_POP_TIME" in record.properties
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,6 +319,43 @@ class Evidence:
         by_stop = in_memory or bool(self.damaged(broker))
         return (*POWER_LOSS, *WIPE, *PROMOTE, *((*KILL, "restart") if by_stop else ()))
 
+    def may_have_lost(self, broker: str, answered_s: float, *, waited: bool) -> bool:
+        """Say whether a broker may have lost what it had noted when it gave an answer. `waited` says that it
+        gave the answer only once that was as safe as it is configured: with SYNC_FLUSH on the disk.
+
+        What a promoted slave lacked is known of the last look at it: if that came after the answer, and the
+        slave had all of its master's log, nothing is lost.
+        """
+        configured = self.configured_at(broker, answered_s)
+        if self.injected(broker, WIPE, answered_s) or self.flipped_s.get(broker) is not None:
+            return True
+        if any(self._lacked(each, answered_s) for each in self.switches if each.broker == broker):
+            return True
+        stops = (*POWER_LOSS, *KILL) if configured.transient_store_pool else POWER_LOSS
+        crashes = self.injected(broker, stops, answered_s)
+        is_bad = bool(self.injected(broker, BAD_DISK))
+        if configured.flush == "SYNC_FLUSH" and (waited or not is_bad):
+            return False
+        within_s = configured.flushed_within_s
+        if is_bad or self.injected(broker, (*WRONG_CLOCK, "pause")):
+            within_s = math.inf
+        return any(each.at_s - answered_s <= within_s for each in crashes)
+
+    def _lacked(self, switch: MasterChanged, answered_s: float) -> bool:
+        """Say whether the slave of a switch may have lacked what its master had noted at a time."""
+        if switch.at_s < answered_s:
+            return False
+        looks = [
+            each
+            for each in self.looks.get(switch.server, ())
+            if each.master == switch.former and answered_s < each.at_s <= switch.at_s
+        ]
+        if not looks or self.injected_at(
+            switch.server, (*POWER_LOSS, *WIPE, *KILL), looks[-1].at_s, switch.at_s
+        ):
+            return True
+        return looks[-1].same_as_master != looks[-1].master_end
+
     # -- what is in the logs --
 
     @cached_property
@@ -367,6 +415,11 @@ class Evidence:
 
     # -- consumption --
 
+    def outgoing_topic(self, delivery: Delivered) -> str:
+        """Return the topic to which a delivered message was sent."""
+        number = self.number(delivery.properties)
+        return delivery.topic if number is None else self.outgoing[number][0].topic
+
     def wants(self, group: str, topic: str, number: int) -> bool:
         """Say whether a group's filter accepts a message of the topic."""
         configured = self.groups.get((group, topic))
@@ -398,6 +451,46 @@ class Evidence:
     def succeeded(self, delivery: Delivered) -> bool:
         verdict = self.verdict(delivery)
         return verdict is not None and verdict.verdict == "success"
+
+    @cached_property
+    def popped(self) -> dict[int, Popped]:
+        """Return the pops by their deliveries."""
+        return {each.delivery: each for each in self.history.of(Popped)}
+
+    def in_order_of_pops(self, deliveries: list[Delivered]) -> list[Delivered]:
+        """Return those deliveries that came by pops, in the order in which their broker handed them out."""
+        popped = [each for each in deliveries if each.delivery in self.popped]
+        return sorted(popped, key=lambda each: self.popped[each.delivery].popped_ms)
+
+    @cached_property
+    def handles(self) -> dict[int, list[HandleUsed]]:
+        """Return what became of each delivery that was popped, in order."""
+        found: dict[int, list[HandleUsed]] = defaultdict(list)
+        for used in self.history.of(HandleUsed):
+            found[used.delivery].append(used)
+        return found
+
+    @cached_property
+    def copies_of(self) -> dict[tuple[str, int], list[Record]]:
+        """Return the copies of what groups popped in vain, by the broker and place of each original."""
+        found: dict[tuple[str, int], list[Record]] = defaultdict(list)
+        for broker, store in self.stores.items():
+            for record in store.records:
+                if is_pop_copy(record) and self.number(record.properties) is not None:
+                    found[broker, record.prepared_offset].append(record)
+        return found
+
+    def hidden_until_ms(self, delivery: Delivered) -> int | None:
+        """Return until when the broker said that a popped message is hidden; None if nobody can know it,
+        because it may have taken a change that it did not answer.
+        """
+        until_ms = self.popped[delivery.delivery].until_ms
+        is_known = True
+        for used in self.handles[delivery.delivery]:
+            if used.use == "hide":
+                is_known = used.done
+                until_ms = used.until_ms if used.done else until_ms
+        return until_ms if is_known else None
 
     def first_offset(self, group: GroupConfigured, queue: Queue) -> int | None:
         """Return the offset with which a group began a queue; None if nobody can know it.

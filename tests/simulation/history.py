@@ -13,7 +13,8 @@ Who writes what:
 - a producer: `SendStarted`, then exactly one of `SendAcknowledged`, `SendFailed` (neither if its
   node was killed meanwhile); transactions also `TransactionDecided`, `TransactionChecked`
 - a consumer: `MemberStarted`, `Delivered` at the listener's beginning, `Consumed` at its end,
-  `MemberStopped`; a reader of ranges `RangeRead`
+  `MemberStopped`; one that pops also `Popped` behind `Delivered`, and `HandleUsed`; a reader of ranges
+  `RangeRead`
 - whoever asks a broker: `OffsetSeen`, `QueueSeen`
 - whoever administers: `OffsetsReset`
 - the schedule: `FaultInjected` for every fault, heal, kill, restart; `MasterChanged` for every switch;
@@ -170,7 +171,8 @@ class GroupConfigured(Event, frozen=True, kw_only=True, tag=True):
 
     `max_reconsume_times` is the number of tries after the first one. `from_first` says that the group
     begins with the oldest message of a queue (else with what comes after its first member began, so
-    only what was delivered can be judged).
+    only what was delivered can be judged). With `pops` some or all of its members pop: the tries are
+    then counted by the brokers.
     """
 
     group: str
@@ -180,6 +182,7 @@ class GroupConfigured(Event, frozen=True, kw_only=True, tag=True):
     is_broadcasting: bool = False
     max_reconsume_times: int = 16
     from_first: bool = True
+    pops: bool = False
 
 
 # -- producers --
@@ -288,6 +291,28 @@ class Consumed(Event, frozen=True, kw_only=True, tag=True):
     delivery: int
     verdict: Verdict
     delay_level: int = 0
+
+
+class Popped(Event, frozen=True, kw_only=True, tag=True):
+    """A delivery came by a pop: the broker's time of it, and until when the message is hidden then."""
+
+    delivery: int
+    popped_ms: int
+    until_ms: int
+
+
+class HandleUsed(Event, frozen=True, kw_only=True, tag=True):
+    """A member acknowledged a popped delivery ("ack"), or had it hidden until another time ("hide").
+
+    Recorded when it is asked for, and once more with `done` when the broker agreed. Of "hide" the times
+    are those that hold from then on, 0 while they are not known.
+    """
+
+    delivery: int
+    use: Literal["ack", "hide"]
+    done: bool = False
+    popped_ms: int = 0
+    until_ms: int = 0
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
@@ -450,6 +475,8 @@ AnyEvent = (
     | MemberStopped
     | Delivered
     | Consumed
+    | Popped
+    | HandleUsed
     | RangeRead
     | OffsetSeen
     | QueueSeen

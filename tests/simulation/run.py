@@ -208,6 +208,8 @@ class Run:
         await operator.insist(operator.make_topic(workload.topic, workload.queues))
         stage = workload.stage
         for group, wanted in workload.filters.items():
+            if workload.pops:
+                await operator.insist(operator.make_group(group, workload.max_reconsume_times))
             stage.record(
                 h.GroupConfigured(
                     at_s=stage.at_s,
@@ -218,6 +220,7 @@ class Run:
                     is_orderly=workload.is_orderly,
                     is_broadcasting=workload.is_broadcasting,
                     max_reconsume_times=workload.max_reconsume_times,
+                    pops=workload.pops,
                 )
             )
 

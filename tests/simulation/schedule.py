@@ -35,6 +35,9 @@ KINDS: Final = (
     "resets",
     "retries",
     "ranges",
+    "popped",
+    "popped-in-order",
+    "pulled-and-popped",
 )
 HOUR_S: Final = 3600.0
 # After the last fault of a run for liveness, all that is under way completes within this time: 16

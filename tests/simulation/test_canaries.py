@@ -35,6 +35,7 @@ def short(
     messages: int = 40,
     seconds: float = 80.0,
     seed: int = 1,
+    clients: int = 1,
     slaves: int = 0,
     role: str = "SYNC_MASTER",
     switches: tuple[SwitchPlan, ...] = (),
@@ -65,7 +66,7 @@ def short(
                 start_s=0.0,
                 seconds=seconds - 20,
                 messages=messages,
-                clients=1,
+                clients=clients,
             ),
         ),
         faults=faults,
@@ -77,6 +78,12 @@ def short(
 def _power_losses(*at_s: float) -> Iterator[Fault]:
     for each in at_s:
         yield Fault(each, "power_off", {"node": "broker-a"})
+        yield Fault(each + 3, "restart", {"node": "broker-a"})
+
+
+def _kills(*at_s: float) -> Iterator[Fault]:
+    for each in at_s:
+        yield Fault(each, "kill", {"node": "broker-a"})
         yield Fault(each + 3, "restart", {"node": "broker-a"})
 
 
@@ -148,6 +155,16 @@ SHORT: Final = {
         "normal", seconds=120, slaves=1, tables=(TablesPlan(40, "broker-a", "none", 20),)
     ),
     "serve-a-write-on-a-slave": short("normal", slaves=1),
+    "hide-too-short": short("popped", messages=80),
+    "drop-an-acknowledgement": short("popped", messages=80, seed=3),
+    "answer-acknowledgements-before-the-flush": short(
+        "popped", *_power_losses(20, 30, 40, 50, 60), messages=150
+    ),
+    "count-a-delivery-twice": short("popped", messages=80),
+    "forget-what-is-in-flight": short("popped", *_kills(20, 30, 40, 50), messages=150),
+    "lose-a-popped-dead-letter": short("popped", promise="liveness", messages=80),
+    "go-on-behind-a-batch": short("popped-in-order", messages=80, seed=2),
+    "forget-what-is-due": short("popped", promise="liveness", messages=80, seed=3),
     "back-up-a-damaged-file": short("normal", *_damages(30), messages=150),
 }
 

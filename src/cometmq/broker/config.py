@@ -125,6 +125,17 @@ class BrokerConfig(TlsConfig):
     # CometMQ's own: how many pulls may wait for messages at once, in all and of one connection.
     max_held_pulls: int = field(default=100_000, metadata={"min": 0})
     max_held_pulls_per_connection: int = field(default=20_000, metadata={"min": 0})
+    # How pops read queues: see `broker.pop`. Of a hundred pops so many read the retry topics first; the others
+    # read them last.
+    pop_from_retry_probability: int = field(default=20, metadata={"min": 0, "max": 100})
+    pop_from_retry_probability_for_priority: int = field(default=0, metadata={"min": 0, "max": 100})
+    priority_order_asc: bool = True
+    use_separate_retry_queue: bool = False
+    enable_retry_topic_v2: bool = False
+    pop_response_return_actual_retry_topic: bool = False
+    init_pop_offset_by_check_msg_in_mem: bool = True
+    # How many pops of a group may wait for one queue, or for all.
+    pop_polling_size: int = field(default=1_024, metadata={"min": 0})
     # CometMQ's own: how many offsets are kept, one for each group and queue; about 100 bytes each.
     max_consumer_offsets: int = field(default=1_000_000, metadata={"min": 0})
     # CometMQ's own: how many topics and groups clients may make by using them; 0 is no limit.

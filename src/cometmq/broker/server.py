@@ -36,6 +36,7 @@ from cometmq.broker.operation.config_handlers import NOTHING_GIVEN, GivenConfig
 from cometmq.broker.operation.registration import Registration
 from cometmq.broker.operation.service import Operation
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.pop.service import Pops
 from cometmq.broker.pulls.service import Pulls
 from cometmq.broker.pulls.waiting import Waiting
 from cometmq.broker.replication.found_in_log import find_in_log
@@ -368,7 +369,7 @@ class Broker:
         copies.show_delays(delays.show)
         traffic = self.traffic = Traffic(parts.clock, parts.store, parts.topics, delays.messages)
         groups = await self._opened(
-            Groups(parts, tables, self._registration.route_of, copies.confirmed)
+            Groups(parts, tables, self._registration.route_of, copies.confirmed, copies.copy_modes)
         )
         retries = await self._opened(
             Retries(
@@ -399,8 +400,16 @@ class Broker:
         parts.topics.on_change.append(self._registration.topics_changed)
         await self._opened(Filters(parts))
         await self._opened(Pulls(parts, traffic))
+        self.pops = await self._opened(Pops(parts, traffic, waits))
         await self._opened(
-            Operation(parts, self._given, traffic, delays.messages, self.transactions)
+            Operation(
+                parts,
+                self._given,
+                traffic,
+                delays.messages,
+                self.transactions,
+                self.pops.state.handed_out,
+            )
         )
         if self._monitoring is not None:
             from cometmq.broker.metrics.service import Metrics
@@ -414,10 +423,15 @@ class Broker:
                     traffic,
                     lambda: sends.waiting_count,
                     copies,
+                    self.pops.state,
                 )
             )
         # A slave's log gets the copies that its master makes.
-        rolls = [] if self.replication.is_slave else [delays.roll, self.transactions.roll]
+        rolls = (
+            []
+            if self.replication.is_slave
+            else [delays.roll, self.transactions.roll, self.pops.roll]
+        )
         storage = await self._opened(Storage(parts, rolls))
         await self._opened(
             Topics(

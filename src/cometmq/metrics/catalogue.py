@@ -331,6 +331,25 @@ QUEUEING_LATENCY: Final = _declare(
     "rocketmq_consumer_queueing_latency", _G, "milliseconds",
     "Age of the oldest message that waits to be handed to a group's members.", *_PAIR,
 )  # fmt: skip
+POP_INFLIGHT: Final = _declare(
+    "cometmq_pop_inflight_messages", _G, "messages",
+    "Messages of a topic that a group has popped and not acknowledged.",
+    "consumer_group", "topic", "is_system",
+)  # fmt: skip
+POP_OLDEST_AGE: Final = _declare(
+    "cometmq_pop_oldest_age_seconds", _G, "seconds",
+    "Time since the first of these, of all queues, was popped; 0 without any.",
+    "consumer_group", "topic", "is_system",
+)  # fmt: skip
+POP_RETRIES: Final = _declare(
+    "rocketmq_pop_revive_retry_messages_total", _C, "messages",
+    "Messages that a group popped and did not acknowledge in time, and that were put to its retry topic, since "
+    "the start.", "consumer_group", "topic", "put_status",
+)  # fmt: skip
+POP_REVIVE_LATE: Final = _declare(
+    "cometmq_pop_revive_late_seconds", _G, "seconds",
+    "How long the message that waits longest has been due to be delivered again; 0 without any.",
+)  # fmt: skip
 QUEUE_LAG_MESSAGES: Final = _declare(
     "cometmq_consumer_queue_lag_messages", _G, "messages",
     "Messages of a queue that a group has not committed. Queues that are furthest behind have a "

@@ -32,6 +32,11 @@ class Attribute(NamedTuple):
     refused: Mapping[str, str] = {}
 
 
+MESSAGE_TYPE: Final = "message.type"
+PRIORITY: Final = "PRIORITY"
+# Of so many of a hundred pops a group gets a topic of this type by priority.
+PRIORITY_FACTOR: Final = "priority.factor"
+
 TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     "queue.type": Attribute(
         frozenset({"SimpleCQ", "BatchCQ"}),
@@ -43,14 +48,14 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
         changeable=False,
         refused={"COMPACTION": "this broker has no compaction"},
     ),
-    "message.type": Attribute(
-        frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+    MESSAGE_TYPE: Attribute(
+        frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", PRIORITY, "MIXED"}),
         # As Java, unless enableMixedMessageType is set there.
         refused={"MIXED": "MIXED message type is not supported"},
     ),
     "reserve.time": Attribute(least=-1),
 }
-GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {"priority.factor": Attribute()}
+GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {PRIORITY_FACTOR: Attribute(least=0, most=100)}
 
 
 def parse_changes(text: str) -> dict[str, str]:

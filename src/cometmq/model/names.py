@@ -6,6 +6,7 @@ Java: TopicValidator, Validators, MixAll.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from cometmq.errors import IllegalArgumentError
@@ -15,6 +16,8 @@ SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 # The topic of CometMQ's own records that have no queue; see `cometmq.store.delivery_note`.
 DELIVERY_NOTE_TOPIC: Final = "rmq_sys_delivery_note"
+# What groups have popped and acknowledged; see docs/internals/pop.md.
+POP_LOG_TOPIC: Final = "rmq_sys_pop_log"
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -59,8 +62,8 @@ FORBIDDEN_SEND_TOPICS: Final = frozenset(
     }
 )
 # To these no client sends: Java's broker also refuses sends to the topic of its timer, and the notes
-# are ours.
-CLOSED_TOPICS: Final = FORBIDDEN_SEND_TOPICS | {TIMER_TOPIC, DELIVERY_NOTE_TOPIC}
+# and the records of what groups have popped are ours.
+CLOSED_TOPICS: Final = FORBIDDEN_SEND_TOPICS | {TIMER_TOPIC, DELIVERY_NOTE_TOPIC, POP_LOG_TOPIC}
 
 # Messages of all topics wait in these; the property REAL_TOPIC names the topic of each.
 WAITING_TOPICS: Final = frozenset(
@@ -101,6 +104,19 @@ def dlq_topic(group: str) -> str:
 
 def is_retry_topic(topic: str) -> bool:
     return topic.startswith(RETRY_PREFIX)
+
+
+def groups_of_retry_topics(topics: Iterable[str], groups: Collection[str]) -> list[str]:
+    """Return the groups that have retry topics among `topics`, in their order. `groups` are those that brokers know:
+    the retry topic of a group that pops has the name of the group and of a topic.
+    """
+    found: dict[str, None] = {}
+    for topic in topics:
+        if topic.startswith(RETRY_PREFIX):
+            name = topic.removeprefix(RETRY_PREFIX)
+            ends = [] if name in groups else [at for at, char in enumerate(name) if char in "_+"]
+            found[next((name[:at] for at in reversed(ends) if name[:at] in groups), name)] = None
+    return list(found)
 
 
 def is_system_topic(topic: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cometmq.protocol import headers as h
-from cometmq.protocol.bodies.overview import EpochEntryCache, SetMessageRequestModeRequestBody
+from cometmq.protocol.bodies.overview import EpochEntryCache
 from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.request_type import (
@@ -19,8 +19,6 @@ from cometmq.protocol.request_type import (
     RawBody,
     RequestType,
     Right,
-    groups_of_body,
-    topics_of_body,
 )
 
 RAW: Final = RawBody()
@@ -51,11 +49,5 @@ EXPORT_ROCKSDB_CONFIG_TO_JSON: Final = RequestType(
 # Moves the records of pop consumers from RocksDB to files.
 POP_ROLLBACK: Final = RequestType(
     Code.POP_ROLLBACK, NoHeader, NO_BODY, NoHeader, NO_BODY, Right.ADMIN, CLUSTER)
-# How pop or pull consumers share the queues of a topic
-SET_MESSAGE_REQUEST_MODE: Final = RequestType(
-    Code.SET_MESSAGE_REQUEST_MODE, NoHeader, JsonBody(SetMessageRequestModeRequestBody),
-    NoHeader, NO_BODY, Right.ADMIN, topics_of_body("topic"), groups_of_body("consumer_group"))
-
-
 
 # fmt: on

@@ -23,6 +23,8 @@ from cometmq.protocol.bodies.cluster import (
     SubscriptionGroupList,
     TopicConfigList,
 )
+from cometmq.protocol.bodies.overview import SetMessageRequestModeRequestBody
+from cometmq.protocol.pop.bodies import BatchAckMessageRequestBody
 
 _MIB: Final = 1024 * 1024
 
@@ -31,6 +33,7 @@ MAX_HEARTBEAT_LENGTH: Final = _MIB
 MAX_CHECK_LENGTH: Final = _MIB
 MAX_LOCK_LENGTH: Final = _MIB // 2
 MAX_ASSIGNMENT_LENGTH: Final = 64 * 1024
+MAX_BATCH_ACK_LENGTH: Final = 256 * 1024
 MAX_REGISTRATION_LENGTH: Final = 16 * _MIB
 MAX_DATA_VERSION_LENGTH: Final = 64 * 1024
 MAX_TOPIC_ROUTE_LENGTH: Final = _MIB
@@ -54,6 +57,8 @@ MAX_CLIENT_ID_LENGTH: Final = 1_024
 # for names in a body: what is kept of a request would be as long as the request.
 MAX_NAME_LENGTH: Final = 255
 MAX_LOCKS_AT_ONCE: Final = 2_048
+# Messages that one request acknowledges, and queues or pops that they came from.
+MAX_ACKS_AT_ONCE: Final = 4_096
 # A registration is taken in in one piece. It costs more than others may, because a broker with 50,000
 # topics has to register, and registers seldom.
 MAX_REGISTERED_TOPICS: Final = 60_000
@@ -199,6 +204,25 @@ def check_subscription(subscription: SubscriptionData) -> None:
         MAX_TAGS,
         "subscribe to * and select in the listener, or use fewer tags",
     )
+
+
+def check_acks(body: BatchAckMessageRequestBody) -> None:
+    """Raise ProtocolError for too many messages to acknowledge, and for bits that are none."""
+    remedy = "acknowledge them by several requests"
+    name, most = "MAX_ACKS_AT_ONCE", MAX_ACKS_AT_ONCE
+    check_limit("entries in a batch of acknowledgements", len(body.acks), name, most, remedy)
+    count = 0
+    for each in body.acks:
+        count += each.count()
+        check_limit("messages in a batch of acknowledgements", count, name, most, remedy)
+        check_name("the group name", each.consumer_group)
+        check_name("the topic name", each.topic)
+
+
+def check_request_mode(body: SetMessageRequestModeRequestBody) -> None:
+    """Raise ProtocolError for names that are too long."""
+    check_name("the topic name", body.topic)
+    check_name("the group name", body.consumer_group)
 
 
 def check_locks(body: LockBatchRequestBody) -> None:

@@ -95,17 +95,7 @@ REFUSED: Final[Mapping[Code, str]] = {
     ),
     # Pop consumers
     **dict.fromkeys(
-        (
-            Code.POP_MESSAGE,
-            Code.ACK_MESSAGE,
-            Code.BATCH_ACK_MESSAGE,
-            Code.PEEK_MESSAGE,
-            Code.CHANGE_MESSAGE_INVISIBLETIME,
-            Code.NOTIFICATION,
-            Code.POLLING_INFO,
-            Code.POP_ROLLBACK,
-            Code.SET_MESSAGE_REQUEST_MODE,
-        ),
+        (Code.POP_ROLLBACK,),
         _POP,
     ),
     # Access control

@@ -16,6 +16,7 @@ from cometmq.protocol.command import RemotingCommand, Request, request
 from cometmq.protocol.fastjson.dialect import MAX_DIALECT_REQUEST_LENGTH, decode_body, encode_body
 from cometmq.protocol.header import Header, HeaderT
 from cometmq.protocol.limits import check_objects, listed_names
+from cometmq.protocol.pop.handle import asked_topic
 
 AnswerT = TypeVar("AnswerT", bound=Header)
 BodyT = TypeVar("BodyT")
@@ -108,6 +109,17 @@ class Resource:
                 yield from listed_names(value, self.separator)
 
 
+@dataclass(frozen=True, slots=True)
+class PoppedTopic(Resource):
+    """Names the topic for which a group asked when it got a message: in requests about the message, its retry topic
+    for the group stands for it. Nobody can tell from the name of such a topic alone where the group's name ends.
+    """
+
+    def names(self, header: Header, body: Any = None) -> Iterator[str]:  # noqa: ARG002 - as its base
+        name, group = header.topic, header.consumer_group  # type: ignore[attr-defined]  # rows with it have both
+        yield asked_topic(name, group)
+
+
 def _values(value: Any, path: list[str]) -> Iterator[str]:
     found = _items([value])
     for step in path:
@@ -132,6 +144,10 @@ def cluster(path: str = "cluster_name") -> Resource:
 
 def topic(path: str = "topic", separator: str = "") -> Resource:
     return Resource(ResourceKind.TOPIC, path, separator=separator)
+
+
+def popped_topic() -> Resource:
+    return PoppedTopic(ResourceKind.TOPIC, "topic")
 
 
 def group(path: str = "consumer_group", separator: str = "") -> Resource:

@@ -65,11 +65,15 @@ from cometmq.protocol.bodies.overview import (
     CheckRocksdbCqWriteResult,
     GroupForbidden,
     HARuntimeInfo,
+    MessageRequestModes,
     QueryCorrectionOffsetBody,
+    SetMessageRequestModeRequestBody,
 )
 from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.header import NoHeader
+from cometmq.protocol.pop import headers as pop
+from cometmq.protocol.pop.bodies import BatchAckMessageRequestBody
 from cometmq.protocol.redrive import (
     LetterSelection,
     RedriveDeadLettersRequestHeader,
@@ -88,6 +92,7 @@ from cometmq.protocol.request_type import (
     cluster,
     group,
     groups_of_body,
+    popped_topic,
     topic,
     topics_of_body,
 )
@@ -354,9 +359,10 @@ GET_TIMER_METRICS: Final = RequestType(
 # What the file consumerFilter.json has, for slaves. Java has no request for it.
 GET_ALL_CONSUMER_FILTERS: Final = RequestType(
     OwnRequestCode.GET_ALL_CONSUMER_FILTERS, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
-# For slaves. There are no pop consumers here, so the table is empty.
+# What the file messageRequestMode.json has, for slaves.
 GET_ALL_MESSAGE_REQUEST_MODE: Final = RequestType(
-    Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
+    Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, JsonBody(MessageRequestModes),
+    Right.INSPECT, CLUSTER)
 # A slave proves to its master who it is, and gets a token for its HA connection. Java has no such
 # request: its port for slaves serves everybody. Served only with access control.
 ADMIT_SLAVE: Final = RequestType(
@@ -433,6 +439,40 @@ GET_CONSUMER_STATUS_FROM_CLIENT: Final = RequestType(
 PUSH_REPLY_MESSAGE_TO_CLIENT: Final = RequestType(
     Code.PUSH_REPLY_MESSAGE_TO_CLIENT, h.ReplyMessageRequestHeader, RAW, NoHeader, NO_BODY,
     Right.NONE, topic(), actions=ANY_ACCOUNT)
+
+# Popping
+
+POP_MESSAGE: Final = RequestType(
+    Code.POP_MESSAGE, pop.PopMessageRequestHeader, NO_BODY, pop.PopMessageResponseHeader, RAW,
+    Right.SUB, topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+ACK_MESSAGE: Final = RequestType(
+    Code.ACK_MESSAGE, pop.AckMessageRequestHeader, NO_BODY, NoHeader, NO_BODY,
+    Right.SUB, popped_topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+BATCH_ACK_MESSAGE: Final = RequestType(
+    Code.BATCH_ACK_MESSAGE, NoHeader,
+    JsonBody(BatchAckMessageRequestBody, limits.MAX_BATCH_ACK_LENGTH, limits.check_acks),
+    NoHeader, NO_BODY,
+    Right.SUB, topics_of_body("acks.topic"), groups_of_body("acks.consumer_group"),
+    on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+CHANGE_MESSAGE_INVISIBLETIME: Final = RequestType(
+    Code.CHANGE_MESSAGE_INVISIBLETIME, pop.ChangeInvisibleTimeRequestHeader, NO_BODY,
+    pop.ChangeInvisibleTimeResponseHeader, NO_BODY,
+    Right.SUB, popped_topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+PEEK_MESSAGE: Final = RequestType(
+    Code.PEEK_MESSAGE, pop.PeekMessageRequestHeader, NO_BODY, pop.PopMessageResponseHeader, RAW,
+    Right.SUB, topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+NOTIFICATION: Final = RequestType(
+    Code.NOTIFICATION, pop.NotificationRequestHeader, NO_BODY, pop.NotificationResponseHeader, NO_BODY,
+    Right.SUB, topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+POLLING_INFO: Final = RequestType(
+    Code.POLLING_INFO, pop.PollingInfoRequestHeader, NO_BODY, pop.PollingInfoResponseHeader, NO_BODY,
+    Right.SUB, topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+# Whether members that let the broker divide the queues pull or pop.
+SET_MESSAGE_REQUEST_MODE: Final = RequestType(
+    Code.SET_MESSAGE_REQUEST_MODE, NoHeader,
+    JsonBody(SetMessageRequestModeRequestBody, limits.MAX_ASSIGNMENT_LENGTH, limits.check_request_mode),
+    NoHeader, NO_BODY, Right.ADMIN, topics_of_body("topic"), groups_of_body("consumer_group"),
+    on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
 
 # Name servers: routes and brokers
 

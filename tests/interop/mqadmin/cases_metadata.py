@@ -137,6 +137,13 @@ GROUPS: Final = Scenario(
         ),
         Case("getConsumerConfig", "-g {new}", "retryMaxTimes += +3"),
         Case(
+            "setConsumeMode",
+            "-b {broker} -t {topic} -g {new} -m POP -q 1",
+            "set consume mode to .* success",
+            (5,),
+            changes=True,
+        ),
+        Case(
             "updateSubGroup",
             "-b {broker} -g {new} -s false -m true -a false -i 0",
             "create subscription group to .* success",

@@ -190,11 +190,6 @@ REFUSED_ON_PURPOSE: Final = Scenario(
         _refused("getAcl", "-b {broker} -s User:name", Code.AUTH_GET_ACL),
         _refused("listAcl", "-b {broker}", Code.AUTH_LIST_ACL),
         _refused("copyAcl", "-f {broker} -t {broker}", Code.AUTH_LIST_ACL),
-        _refused(
-            "setConsumeMode",
-            "-b {broker} -t {topic} -g {group} -m POP -q 1",
-            Code.SET_MESSAGE_REQUEST_MODE,
-        ),
         _refused("exportPopRecord", "-b {broker} -d true", Code.POP_ROLLBACK),
         _refused(
             "updateStaticTopic", "-b {name} -t {new} -qn 2", Code.UPDATE_AND_CREATE_STATIC_TOPIC

@@ -21,6 +21,10 @@ from tests.simulation.invariants import (
     never_altered,
     offsets_dense,
     ordered,
+    pops_counted,
+    pops_done,
+    pops_hidden,
+    pops_in_order,
     range_reads,
     refused_not_stored,
     resets_followed,
@@ -58,5 +62,9 @@ INVARIANTS: Final[dict[str, Judge]] = {
         tables_copied,
         state_files_whole,
         log_says_what_exists,
+        pops_hidden,
+        pops_done,
+        pops_counted,
+        pops_in_order,
     )
 }

@@ -4,7 +4,7 @@
 Every message below a committed offset, in a queue of the group's topic or of its retry topic, was
 delivered to the group and its listener has ended, if the filter wants it. (A message that is to come
 later has been sent back before the offset moves on.) In an orderly group it ended with success, or its
-tries were over. No offset lies behind the end of its queue. `OffsetSeen` and the broker's
+tries were over; what was popped in vain has a copy in the group's retry topic or dead letters. No offset lies behind the end of its queue. `OffsetSeen` and the broker's
 consumerOffset.json both are judged.
 
 Leniencies, and why: see `judged_from` in evidence.py. A listener that works for longer than consumeTimeout
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tests.simulation.evidence import Evidence, Violation, retry_topic
+from tests.simulation.evidence import Evidence, Violation, pop_retry_topic, retry_topic
 from tests.simulation.history import Delivered, GroupConfigured, OffsetSeen, Queue
 from tests.simulation.invariants.retries_counted import CONSUME_TIMEOUT_S
 
@@ -31,7 +31,11 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
         if before is not None and before.offset == seen.offset:
             continue  # it was judged when less was consumed
         for group in evidence.groups.values():
-            topics = (group.topic, retry_topic(group.group))
+            topics = (
+                group.topic,
+                retry_topic(group.group),
+                pop_retry_topic(group.group, group.topic),
+            )
             if seen.group == group.group and seen.queue.topic in topics:
                 yield from _judge(evidence, group, seen)
 
@@ -62,6 +66,13 @@ def _judge(evidence: Evidence, group: GroupConfigured, seen: OffsetSeen) -> Iter
         for each in evidence.delivered_from[group.group, seen.queue]
         if _has_ended(evidence, group, each, seen.at_s)
     }
+    if group.pops:
+        # The group's retry topic has what it popped in vain, whether or not the answer came.
+        ended |= {
+            offset
+            for offset, record in contents.items()
+            if evidence.copies_of.get((seen.queue.broker, record.position))
+        }
     for offset, record in sorted(contents.items()):
         number = evidence.number(record.properties)
         if not first <= offset < seen.offset or number is None or offset in ended:

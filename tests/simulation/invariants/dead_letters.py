@@ -7,7 +7,8 @@ AbstractSendMessageProcessor.consumerSendMsgBack, group.retryMaxTimes).
 
 Leniencies, and why: the last try counts without its verdict (see "retries counted"); a broker that was
 wiped, or whose log lost its end, may have lost the letter, since it is sent back with WAIT=false: nobody
-waits for the disk then. Broadcasting groups have neither retries nor dead letters.
+waits for the disk then. Broadcasting groups have neither retries nor dead letters. Of groups that pop see "pops
+counted".
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NAME: Final = "dead letters after the last try"
 
 def judge(evidence: Evidence) -> Iterator[Violation]:
     for group in evidence.groups.values():
-        if group.is_broadcasting:
+        if group.is_broadcasting or group.pops:
             continue
         letters = _letters(evidence, group)
         for number, brokers in sorted(letters.items()):

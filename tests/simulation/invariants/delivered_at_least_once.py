@@ -13,7 +13,8 @@ a group is not called again, so a delivery is enough.
 
 Leniencies, and why: see `judged_from` in evidence.py. Retries are sent back with WAIT=false, and so may be
 lost with the end of a log; whoever failed before such a fault is not judged. A recalled message does not
-come.
+come. Neither leniency holds for groups that pop: their brokers give up no message before its copy is as
+safe as what it was copied from.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def _to_group(
     send = evidence.outgoing[number][0]
     if not deliveries:
         what = f"message {number} (offset {offset} of {queue}) was never delivered to {group.group}"
-    elif _retry_may_be_lost(evidence, deliveries):
+    elif not group.pops and _retry_may_be_lost(evidence, deliveries):
         return
     else:
         what = f"message {number} was never consumed by {group.group}, and is no dead letter"

@@ -72,7 +72,7 @@ _SYSTEM: Final = frozenset(
         "DLQ_ORIGIN_TOPIC",
         "DLQ_ORIGIN_MESSAGE_ID",
         "__CRC32#",
-        "FIRST_POP_TIME",
+        "1ST_POP_TIME",
         "traceparent",
         "tracestate",
     ]

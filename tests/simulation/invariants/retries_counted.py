@@ -11,7 +11,8 @@ AbstractSendMessageProcessor.consumerSendMsgBack, ConsumeMessageOrderlyService).
 
 Leniencies, and why: dead letters that an operator sent once more (property REDRIVE_ID) begin again. A
 consumer that cannot retire a message, or send it back, since a fault keeps it from its brokers, tries it
-in place again and counts on (Java: checkReconsumeTimes, msgBackFailed).
+in place again and counts on (Java: checkReconsumeTimes, msgBackFailed). Of groups that pop see "pops
+counted".
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
     for (group, number), deliveries in evidence.delivered.items():
         topic = evidence.outgoing[number][0].topic
         configured = evidence.groups.get((group, topic))
-        if configured is None:
+        if configured is None or configured.pops:
             continue
         for index, delivery in enumerate(deliveries):
             if "REDRIVE_ID" in delivery.properties:

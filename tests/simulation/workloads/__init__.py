@@ -8,6 +8,7 @@ from tests.simulation.workloads.administered import Ranges, Resets
 from tests.simulation.workloads.delayed import DelayedByLevel, DelayedByTime
 from tests.simulation.workloads.ordered import Keyed, Orderly
 from tests.simulation.workloads.plain import Batch, Broadcasting, Filtered, Normal, Retries
+from tests.simulation.workloads.popped import Popped, PoppedInOrder, PulledAndPopped
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.workload import Workload
 
@@ -26,5 +27,8 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
         Resets,
         Retries,
         Ranges,
+        Popped,
+        PoppedInOrder,
+        PulledAndPopped,
     )
 }

@@ -50,6 +50,12 @@ class Operator:
                     )
                 )
 
+    async def make_group(self, group: str, max_times: int) -> None:
+        """Make a group at every broker, which counts the tries of those that pop."""
+        async with self._admin() as admin:
+            for broker in self._stage.cluster.nodes.brokers:
+                await admin.groups.create(group, broker=broker, retry_max_times=max_times)
+
     async def reset(self, group: str, topic: str, timestamp_ms: int) -> None:
         """Have a group go on at a time."""
         asked = h.OffsetsReset(

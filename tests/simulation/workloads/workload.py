@@ -57,6 +57,8 @@ class Workload:
 
     kind: ClassVar[str]
     is_orderly: ClassVar[bool] = False
+    # Whether members pop, some or all of them.
+    pops: ClassVar[bool] = False
     message_model: ClassVar[MessageModel] = MessageModel.CLUSTERING
     # How long the group of a run for liveness has a member at least: members share out their queues
     # every 20 s.

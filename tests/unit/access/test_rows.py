@@ -48,6 +48,7 @@ IDLE_WITHOUT_NAMES = {
     r.UNLOCK_BATCH_MQ,
     r.CHECK_CLIENT_CONFIG,
     r.QUERY_ASSIGNMENT,
+    r.BATCH_ACK_MESSAGE,
 }
 ROWS = list(REQUESTS.values())
 NAMED = [row for row in ROWS if row.right in (Right.PUB, Right.SUB, Right.ANY)]

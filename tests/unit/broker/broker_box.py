@@ -22,6 +22,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.server import Broker
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.messages.record import StoredRecord, decode_records
+from cometmq.runtime.clock import BlockingClock
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk, DiskUsage
 
@@ -136,6 +137,7 @@ def new_broker(
     store: Mapping[str, Any] | None = None,
     disk: Disk | None = None,
     access: AccessConfig | None = None,
+    clock: BlockingClock | None = None,
     **settings: Any,
 ) -> Broker:
     config = directory / "config"
@@ -153,6 +155,7 @@ def new_broker(
             **{"os_page_cache_busy_time_out_mills": SYNC_LIMIT_MS, **(store or {})},
         ),
         access=access,
+        clock=clock,
         disk=disk or RoomyDisk(),
     )
 

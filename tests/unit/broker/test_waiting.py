@@ -332,6 +332,61 @@ async def test_a_message_wakes_one_of_those_that_share_it() -> None:
     assert table.waiting.count_of_share("t@g@-1") == 0
 
 
+async def test_a_message_looks_at_few_of_the_many_that_share_it() -> None:
+    """Each message looked at all pops that waited, and when that took too long, woke all of them."""
+    table, connection = Table(), open_connection()
+    looked_at: list[int] = []
+
+    def matches(code: int) -> bool:
+        looked_at.append(code)
+        return True
+
+    def pop(name: str, group: str) -> None:
+        waiter = table.waiter(name, connection)
+        waiter.places, waiter.deadline, waiter.matches = (("t", ANY_QUEUE),), 1e9, matches
+        waiter.share, waiter.max_share = f"t@{group}@-1", 10_000
+        assert table.waiting.wait(waiter, State.MESSAGES)
+
+    for number in range(4_000):
+        pop(f"pop-{number}", f"g{number % 4}")
+    for offset in (1, 2):
+        table.waiting.arrived("t", 0, offset, 0)
+    assert await table.woken() == [f"pop-{number}" for number in range(8)]
+    assert len(looked_at) == 8
+
+
+async def test_filters_that_pass_over_many_of_a_share_cost_a_bounded_number_of_looks() -> None:
+    table, connection = Table(), open_connection()
+    looked_at: list[int] = []
+
+    def matches(code: int) -> bool:
+        looked_at.append(code)
+        return False
+
+    for number in range(3_000):
+        waiter = table.waiter(f"pop-{number}", connection)
+        waiter.places, waiter.deadline, waiter.matches = (("t", ANY_QUEUE),), 1e9, matches
+        waiter.share, waiter.max_share = "t@g@-1", 10_000
+        assert table.waiting.wait(waiter, State.MESSAGES)
+    table.waiting.arrived("t", 0, 1, 0)
+    assert len(looked_at) == 1_024
+    assert len(await table.woken()) == 1
+
+
+async def test_a_message_wakes_another_when_the_connection_that_it_woke_is_lost() -> None:
+    """The message lay there until the other request's time was over."""
+    table = Table()
+    connections = {name: open_connection() for name in ("first", "second")}
+    for name, connection in connections.items():
+        waiter = table.waiter(name, connection)
+        waiter.places, waiter.deadline = (("t", ANY_QUEUE),), 1e9
+        waiter.share, waiter.max_share = "t@g@-1", 10
+        assert table.waiting.wait(waiter, State.MESSAGES)
+    table.waiting.arrived("t", 0, 1, 0)
+    connections["first"].connection_lost(None)
+    assert await table.woken() == ["second"]
+
+
 async def test_an_arrival_looks_at_no_more_requests_than_its_work_allows() -> None:
     looked_at: list[int] = []
 

@@ -37,7 +37,10 @@ def test_a_text_that_is_no_list_of_changes_is_refused(text: str, why: str) -> No
     ("changes", "why"),
     [
         ({"+colour": "red"}, "no attribute 'colour'; there are cleanup.policy, message.type"),
-        ({"+message.type": "LOUD"}, "none of DELAY, FIFO, NORMAL, TRANSACTION, UNSPECIFIED"),
+        (
+            {"+message.type": "LOUD"},
+            "none of DELAY, FIFO, NORMAL, PRIORITY, TRANSACTION, UNSPECIFIED",
+        ),
         ({"+message.type": "MIXED"}, "not supported"),
         ({"+queue.type": "BatchCQ"}, "single messages"),
         ({"+cleanup.policy": "COMPACTION"}, "no compaction"),

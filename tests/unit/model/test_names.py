@@ -8,6 +8,7 @@ from cometmq.model.names import (
     check_topic,
     dlq_topic,
     group_fault,
+    groups_of_retry_topics,
     is_retry_topic,
     is_system_topic,
     retry_topic,
@@ -62,3 +63,18 @@ def test_topics_of_a_group() -> None:
 def test_system_topics(name: str) -> None:
     assert is_system_topic(name)
     assert not is_system_topic("my" + name)
+
+
+def test_the_retry_topic_of_a_group_that_pops_is_no_groups_name() -> None:
+    topics = [
+        "orders",
+        "%RETRY%g_orders",
+        "%RETRY%g",
+        "%RETRY%a_b_c",
+        "%RETRY%x+orders",
+        "%RETRY%gone",
+    ]
+    known = {"g", "a_b", "a", "x"}
+    assert groups_of_retry_topics(topics, known) == ["g", "a_b", "x", "gone"]
+    # Of a group whose name looks like that.
+    assert groups_of_retry_topics(topics, {"g", "g_orders"})[:2] == ["g_orders", "g"]

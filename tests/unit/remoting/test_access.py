@@ -84,7 +84,7 @@ def test_what_is_no_list_of_networks_is_named(text: str) -> None:
 
 def test_administrators_alone_send_what_changes_a_server() -> None:
     assert {
-        17, 18, 25, 50, 51, 52, 53, 200, 207, 215, 225, 306, 316, 329, 100, 102, 205, 216, 318, 327, 353,
+        17, 18, 25, 50, 51, 52, 53, 200, 207, 215, 225, 306, 316, 329, 401, 100, 102, 205, 216, 318, 327, 353,
         908,
         *range(3001, 3011),
     } == {code for code, row in REQUESTS.items() if row.right is Right.ADMIN}  # fmt: skip

@@ -64,7 +64,7 @@ def test_a_run_that_keeps_all_invariants_is_not_blamed() -> None:
     story.record(QueueSeen, queue=QUEUE, min_offset=0, max_offset=3)
     story.end(live=True)
     assert story.judged() == []
-    assert len(INVARIANTS) == 21
+    assert len(INVARIANTS) == 25
 
 
 def test_the_checker_shares_no_code_with_what_it_judges() -> None:

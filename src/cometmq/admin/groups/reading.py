@@ -14,7 +14,7 @@ from cometmq.admin.routed import readable_of
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import check_group, check_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol import java_requests, requests
+from cometmq.protocol import requests
 from cometmq.protocol.bodies.overview import SetMessageRequestModeRequestBody
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.header import NoHeader
@@ -104,7 +104,7 @@ class GroupReading(Room):
     ) -> list[str]:
         """Have a group pull or pop a topic's messages; return the addresses.
 
-        Only brokers of Java from 5.0 on know pop consumers.
+        Members that let the broker divide the queues follow the choice. Brokers before 5.0 know no pop consumers.
         """
         check_group(group)
         check_topic(topic)
@@ -115,7 +115,7 @@ class GroupReading(Room):
         )
         what = f"the consume mode of group {group} in topic {topic}"
         return await self._change_brokers(
-            java_requests.SET_MESSAGE_REQUEST_MODE,
+            requests.SET_MESSAGE_REQUEST_MODE,
             NoHeader(),
             body,
             what=what,

@@ -264,6 +264,16 @@ class ConsumerOffsetManager:
         self._informed[key, queue_id] = (connection, answers + 1)
         return offset
 
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return and forget the offset of a reset that nobody has followed yet, None if there is none (Java:
+        queryThenEraseResetOffset). For a pop, whose place in the queue the broker keeps itself.
+        """
+        key = _key(topic, group)
+        offset = self.resets.get(key, {}).get(queue_id)
+        if offset is not None:
+            self._drop_reset(key, queue_id)
+        return offset
+
     def query_of(self, group: str, topic: str, queue_id: int, connection: object) -> int:
         """Return what `query` does, and note that a member on this connection learns of a reset
         from it.

@@ -13,16 +13,19 @@ from cometmq.broker.groups.lock_handlers import LockHandlers
 from cometmq.broker.groups.offset_admin import OffsetAdmin
 from cometmq.broker.groups.offset_handlers import OffsetHandlers
 from cometmq.broker.groups.queue_locks import QueueLocks
+from cometmq.broker.groups.request_modes import RequestModes
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.tables import BrokerTables
 from cometmq.model.route import TopicRouteData
+from cometmq.protocol.bodies.overview import MessageRequestModes
 
 _SCAN_PERIOD_S: Final = 10.0
 
 
 class Groups(Service):
     """Serves consumer groups; `tables` are where groups and offsets are written, `route_of` asks the name
-    servers for a topic's route, and `confirmed` returns when slaves have the tables.
+    servers for a topic's route, and `confirmed` returns when slaves have the tables. `copy_modes` has a
+    slave's master say which groups pop.
     """
 
     def __init__(
@@ -31,10 +34,12 @@ class Groups(Service):
         tables: BrokerTables,
         route_of: Callable[[str], Awaitable[TopicRouteData | None]],
         confirmed: Callable[[], Awaitable[None]],
+        copy_modes: Callable[[Callable[[MessageRequestModes], None]], None],
     ) -> None:
         self._route_of = route_of
         self._parts = parts
         self._confirmed = confirmed
+        self._copy_modes = copy_modes
         self._tables = tables
         self.locks = QueueLocks(parts.clock)
         self.locks.on_limit = parts.handlers.limit_hits.hit
@@ -57,7 +62,11 @@ class Groups(Service):
         )
         OffsetAdmin(parts).register(parts.handlers)
         ClientRelay(parts, self._tables).register(parts.handlers)
-        Assignments(parts.clients, self._route_of).register(parts.handlers)
+        modes = RequestModes(parts)
+        modes.open()
+        modes.register(parts.handlers)
+        self._copy_modes(modes.copy)
+        Assignments(parts.clients, self._route_of, modes.mode_of).register(parts.handlers)
         GroupHandlers(parts, self._tables, self._confirmed).register(parts.handlers)
 
     def start(self) -> None:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.metrics.lags import LagPage
 from cometmq.broker.metrics.messages import GroupLags, GroupMessages, TopicMessages
+from cometmq.broker.metrics.pops import PopMessages
 from cometmq.broker.metrics.series import PairSlots
 from cometmq.broker.metrics.state import BrokerState
 from cometmq.broker.parts import Parts, Service
+from cometmq.broker.pop.state import PopState
 from cometmq.broker.replication.metrics import collect_replication
 from cometmq.broker.replication.service import Replication
 from cometmq.broker.traffic import Traffic
@@ -35,6 +37,7 @@ class Metrics(Service):
         traffic: Traffic,
         waiting_sends: Callable[[], int],
         copies: Replication,
+        pops: PopState,
     ) -> None:
         self._parts = parts
         self._copies = copies
@@ -43,6 +46,7 @@ class Metrics(Service):
         self._state = BrokerState(parts, delayed, transactions, traffic, waiting_sends, pairs)
         self._topics = TopicMessages(parts, pairs)
         self._groups = GroupMessages(parts.config, traffic, pairs)
+        self._pops = PopMessages(parts, pops, pairs)
         self._lags = GroupLags(parts, traffic, pairs)
         self._lag_page = LagPage(parts, traffic)
 
@@ -68,6 +72,7 @@ class Metrics(Service):
         collect_replication(self._copies, out)
         yield from self._topics.collect(out)
         yield from self._groups.collect(out)
+        yield from self._pops.collect(out)
         taken_left_out = self._pairs.left_out
         slave = self._copies.slave
         # Else sums over a name's brokers would have each message that waits twice.

@@ -62,6 +62,7 @@ LIVE_KEYS: Final = frozenset(
         "flushDelayOffsetInterval",
         "litePullMessageEnable",
         "logLevel",
+        "initPopOffsetByCheckMsgInMem",
         "longPollingEnable",
         "maxConsumerOffsets",
         "maxGroups",
@@ -79,6 +80,11 @@ LIVE_KEYS: Final = frozenset(
         "metricsMaxQueues",
         "metricsMaxTopics",
         "notifyConsumerIdsChangedEnable",
+        "popFromRetryProbability",
+        "popFromRetryProbabilityForPriority",
+        "popPollingSize",
+        "popResponseReturnActualRetryTopic",
+        "priorityOrderAsc",
         "recallMessageEnable",
         "registerBrokerTimeoutMills",
         "registerNameServerPeriod",
@@ -93,6 +99,7 @@ LIVE_KEYS: Final = frozenset(
         "transactionOpBatchInterval",
         "transactionOpMsgMaxSize",
         "transactionTimeOut",
+        "useSeparateRetryQueue",
         "useServerSideResetOffset",
     }
 )

@@ -7,7 +7,7 @@ that is too long for a client is refused as soon as it gets too long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from cometmq.broker.long_answer import LongAnswer
@@ -38,9 +38,17 @@ _TOPIC_SEPARATOR: Final = ";"
 
 
 class ConsumeStatsHandlers:
-    """Serves questions about how far groups are. For the loop's thread only."""
+    """Serves questions about how far groups are. `popped` says by group, topic and queue id up to where a queue was
+    popped, -1 if it never was. For the loop's thread only.
+    """
 
-    def __init__(self, parts: Parts, traffic: Traffic, stats: BrokerStats) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        traffic: Traffic,
+        stats: BrokerStats,
+        popped: Callable[[str, str, int], int],
+    ) -> None:
         self._config = parts.config
         self._clock = parts.clock
         self._store = parts.store
@@ -49,6 +57,7 @@ class ConsumeStatsHandlers:
         self._clients = parts.clients
         self._offsets = parts.offsets
         self._traffic = traffic
+        self._popped = popped
         self._stats = stats
         self._long_answers = parts.long_answers
         self._address = parts.address
@@ -184,7 +193,10 @@ class ConsumeStatsHandlers:
         end = store.max_offset(topic, queue_id)
         committed = offsets.get(queue_id)
         consumed = committed or 0
-        pulled = min(end, self._traffic.pulled_offset(group, topic, queue_id))
+        pulled = max(
+            self._traffic.pulled_offset(group, topic, queue_id),
+            self._popped(group, topic, queue_id),
+        )
         stored_ms = store.store_timestamp(topic, queue_id, consumed - 1) if consumed else 0
         waiting = waiting_from(
             committed,
@@ -196,7 +208,7 @@ class ConsumeStatsHandlers:
             end,
             consumed,
             max(0, stored_ms),
-            max(consumed, pulled),
+            max(consumed, min(end, pulled)),
             committed is not None,
             -1 if waiting is None else waiting,
         )

@@ -25,7 +25,6 @@ class Overviews:
 
     def register(self, handlers: Handlers) -> None:
         handlers.register(requests.GET_ALL_PRODUCER_INFO, self.producers)
-        handlers.register(requests.GET_ALL_MESSAGE_REQUEST_MODE, self.request_modes)
 
     async def producers(self, connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
         """Return the members of all producer groups."""
@@ -38,10 +37,6 @@ class Overviews:
                     await answer.add(group, [self._info(member) for member in members])
             body = await answer.body(b'{"data":{', b"}}")
         return response(ResponseCode.SUCCESS, body=body)
-
-    def request_modes(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
-        """Tell a slave of Java's that no group pops: it asks with its other tables."""
-        return response(ResponseCode.SUCCESS, body=b'{"messageRequestModeMap":{}}')
 
     def _info(self, member: Member) -> ProducerInfo:
         silent_ms = int((self._clock.monotonic() - member.seen_s) * 1000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.operation.broker_stats import BrokerStats
 from cometmq.broker.operation.config_handlers import ConfigHandlers, GivenConfig
@@ -16,7 +18,9 @@ from cometmq.broker.transactions.service import TransactionService
 
 
 class Operation(Service):
-    """Serves operators. `given` says where the settings come from, for requests on them."""
+    """Serves operators. `given` says where the settings come from, for requests on them, and `popped` up to where a
+    group has popped a queue.
+    """
 
     def __init__(
         self,
@@ -25,6 +29,7 @@ class Operation(Service):
         traffic: Traffic,
         delayed: DelayedMessages,
         transactions: TransactionService,
+        popped: Callable[[str, str, int], int],
     ) -> None:
         self._parts = parts
         self._given = given
@@ -38,6 +43,7 @@ class Operation(Service):
         )
         self._delayed = delayed
         self._transactions = transactions
+        self._popped = popped
 
     async def open(self) -> None:
         parts = self._parts
@@ -46,7 +52,9 @@ class Operation(Service):
         parts.groups.on_remove.append(self._traffic.group_removed)
         self._stats.register(parts.handlers)
         InspectionHandlers(parts, self._stats).register(parts.handlers)
-        ConsumeStatsHandlers(parts, self._traffic, self._stats).register(parts.handlers)
+        ConsumeStatsHandlers(parts, self._traffic, self._stats, self._popped).register(
+            parts.handlers
+        )
         ConfigHandlers(parts, self._given).register(parts.handlers)
         RuntimeInfo(parts, self._delayed, self._transactions, self._traffic).register(
             parts.handlers

@@ -19,6 +19,8 @@ An event that does not stand in the row of a state changes nothing: a request th
 
 Deadlines lie in a wheel of buckets of TICK_S, so a request costs no timer of its own, and one that is answered
 early leaves nothing behind. The loop has one timer, for the first bucket.
+
+Longer than 500 lines: each event and each state stand in one table, which is read as one.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from functools import partial
 from typing import Final
 
 from cometmq.broker.filters.work import FilterWork
+from cometmq.broker.pulls.sharing import Sharing
 from cometmq.broker.pulls.waiter import ANY_QUEUE, Limit, Reason, State, Waiter
 from cometmq.broker.refusal import Refused
 from cometmq.filtering.metering import MeteredProperties, decoding_cost
@@ -59,6 +62,8 @@ _RESUMED_WHILE_SORTING: Final = 8
 # Cost of looking at one request, in units of WorkBudget. Up to _FREE_LOOKS cost nothing.
 _LOOK_COST: Final = 150
 _FREE_LOOKS: Final = 64
+# A message looks at so many requests that share it, and then takes them whatever their filters say.
+_LOOKS_OF_SHARES: Final = 1_024
 # Limits of requests in a state. Not `Final`, so that tests may set them before a broker is made.
 MAX_PULLS_AHEAD: int = 10_000
 MAX_COLD_PULLS: int = 20_000
@@ -105,6 +110,7 @@ class Waiting:
         # Requests that no event has made due yet, by topic and queue, by share, by group, and so on.
         self._topics: dict[str, dict[int, dict[Waiter, None]]] = {}
         self._shares: dict[str, int] = {}
+        self._sharing: Final = Sharing()
         self._groups: dict[str, dict[Waiter, None]] = {}
         self._filtered: Rotation[Connection, Waiter] = Rotation()
         self._cold: Rotation[Connection, Waiter] = Rotation()
@@ -164,10 +170,12 @@ class Waiting:
         mates[waiter] = None
         waiter.mates, waiter.waits_for, waiter.reason = mates, state, None
         if state is _MESSAGES:
-            for topic, queue_id in waiter.places:
-                self._topics.setdefault(topic, {}).setdefault(queue_id, {})[waiter] = None
             if waiter.share:
+                self._sharing.add(waiter)
                 self._shares[waiter.share] = self._shares.get(waiter.share, 0) + 1
+            else:
+                for topic, queue_id in waiter.places:
+                    self._topics.setdefault(topic, {}).setdefault(queue_id, {})[waiter] = None
             self._time(waiter)
         elif state is State.HEARTBEAT:
             self._groups.setdefault(waiter.group, {})[waiter] = None
@@ -219,7 +227,9 @@ class Waiting:
         self._limits[state].count -= 1
         if state is _MESSAGES:
             # An arrival has taken it out of the place of the message already.
-            if waiter.reason is not _ARRIVED or len(waiter.places) > 1 or waiter.share:
+            if waiter.share:
+                self._leave_share(waiter)
+            elif waiter.reason is not _ARRIVED or len(waiter.places) > 1:
                 self._leave_places(waiter)
         elif state is State.HEARTBEAT:
             of_group = self._groups.get(waiter.group)
@@ -246,17 +256,27 @@ class Waiting:
                 del queues[queue_id]
                 if not queues:
                     del self._topics[topic]
-        if waiter.share:
-            left = self._shares[waiter.share] - 1
-            if left:
-                self._shares[waiter.share] = left
-            else:
-                del self._shares[waiter.share]
+
+    def _leave_share(self, waiter: Waiter) -> None:
+        self._sharing.remove(waiter)
+        left = self._shares[waiter.share] - 1
+        if left:
+            self._shares[waiter.share] = left
+        else:
+            del self._shares[waiter.share]
 
     def _lost(self, connection: Connection) -> None:
+        woken: list[Waiter] = []
         for mates in self._owners.pop(connection).values():
             for waiter in list(mates):
                 self._take_out(waiter)
+                if waiter.share and waiter.reason is _ARRIVED:
+                    woken.append(waiter)
+        for waiter in woken:
+            # What woke it is for another one now.
+            instead = self._sharing.next_of(waiter)
+            if instead is not None:
+                self._make_due([instead], _ARRIVED)
         for rotation in (self._filtered, self._cold, self._ready):
             rotation.remove(connection)
 
@@ -265,7 +285,9 @@ class Waiting:
     def is_awaited(self, topic: str, queue_id: int) -> bool:
         """Say whether any request waits for a queue's messages."""
         queues = self._topics.get(topic)
-        return queues is not None and (queue_id in queues or ANY_QUEUE in queues)
+        if queues is not None and (queue_id in queues or ANY_QUEUE in queues):
+            return True
+        return self._sharing.is_awaited(topic, queue_id)
 
     def arrived(
         self,
@@ -280,6 +302,8 @@ class Waiting:
 
         A request whose filter does not match stays; its answer will skip the message.
         """
+        if self._sharing:
+            self._wake_sharing(topic, queue_id, next_offset, tags_code)
         queues = self._topics.get(topic)
         if queues is None:
             return
@@ -303,6 +327,24 @@ class Waiting:
         if not queues:
             del self._topics[topic]
 
+    def _wake_sharing(self, topic: str, queue_id: int, next_offset: int, tags_code: int) -> None:
+        """Wake one request of each share; once the work is spent, whatever its filter says."""
+        looks = 0
+
+        def wants(waiter: Waiter) -> bool:
+            nonlocal looks
+            looks += 1
+            if waiter.offset >= next_offset or waiter.reason is not None:
+                return False
+            if waiter.matches is None or looks > _LOOKS_OF_SHARES:
+                return True
+            return waiter.matches(tags_code)
+
+        woken = self._sharing.take_first_of_each(topic, queue_id, wants)
+        if looks > _FREE_LOOKS:
+            self._work.spend(looks * _LOOK_COST)
+        self._make_due(woken, _ARRIVED)
+
     def _match(
         self, waiting: dict[Waiter, None], next_offset: int, tags_code: int, properties: bytes
     ) -> list[Waiter]:
@@ -310,7 +352,6 @@ class Waiting:
         if len(waiting) > _FREE_LOOKS:
             self._work.charge(len(waiting) * _LOOK_COST)
         woken: list[Waiter] = []
-        shares: set[str] = set()
         decoded: MeteredProperties | None = None
         for waiter in waiting:
             if waiter.offset >= next_offset or waiter.reason is not None:
@@ -324,10 +365,6 @@ class Waiting:
                     decoded = MeteredProperties(decode_properties(text), self._work)
                 if not waiter.matches_properties(decoded):
                     continue
-            if waiter.share:
-                if waiter.share in shares:
-                    continue
-                shares.add(waiter.share)
             woken.append(waiter)
         return woken
 
@@ -341,12 +378,13 @@ class Waiting:
         """Resume every request that waits for a topic's messages, because the topic was removed or changed."""
         for waiting in self._topics.pop(topic, {}).values():
             self._make_due(list(waiting), Reason.RELEASED)
+        self._make_due(self._sharing.of_topic(topic), Reason.RELEASED)
 
     def release_all(self) -> None:
         """Resume all requests that wait for messages and heartbeats in the next turn, because the broker stops."""
         # Requests that begin to wait from now on are resumed, too.
         self._per_turn = max(RESUMED_PER_TURN, sum(limit.count for limit in self._limits.values()))
-        for topic in list(self._topics):
+        for topic in dict.fromkeys((*self._topics, *self._sharing.topics())):
             self.release_topic(topic)
         for waiting in self._groups.values():
             self._make_due(list(waiting), Reason.RELEASED)

@@ -21,6 +21,7 @@ from cometmq.broker.replication.status import StatusHandlers
 from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import CometMQError, ConfigError, StoreError
+from cometmq.protocol.bodies.overview import MessageRequestModes
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
 from cometmq.remoting.client import RemotingClient
@@ -202,6 +203,11 @@ class Replication(Service):
         """Have `show` called with the progress of a master's delayed messages; see `MasterTables`."""
         if self.tables is not None:
             self.tables.show_delays(show)
+
+    def copy_modes(self, take: Callable[[MessageRequestModes], None]) -> None:
+        """Have `take` called with the master's choice which groups pop, whenever it is copied."""
+        if self.tables is not None:
+            self.tables.on_modes = take
 
     def start(self) -> None:
         if self.tables is not None:

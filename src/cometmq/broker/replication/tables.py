@@ -7,6 +7,7 @@
     45    delay offsets            the same, to config/delayOffset.json
     60    progress of timers       the same, to config/timercheck
     30002 consumers' expressions   at once, what is not known here; CometMQ's masters only
+    402   which groups pop         at once
     3005  users, with              at once, if both have access control by users
     3010  policies
 
@@ -54,6 +55,7 @@ from cometmq.protocol.bodies.access import (
     UserInfo,
 )
 from cometmq.protocol.bodies.cluster import ConsumerOffsetSerializeWrapper, TablesState
+from cometmq.protocol.bodies.overview import MessageRequestModes
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.fastjson.dialect import decode_body, pretty_pieces
 from cometmq.protocol.header import Header, NoHeader
@@ -150,6 +152,8 @@ class MasterTables:
         self._compare = compare
         self._users = users
         self._show_delays: Callable[[DelayState], None] = lambda _: None
+        # Called with the choice of modes when it is copied.
+        self.on_modes: Callable[[MessageRequestModes], None] = lambda _: None
         config_directory = parts.store.config.store_path_root_dir / "config"
         self._delay_file = JsonFile(config_directory / "delayOffset.json", files=parts.files)
         self._timer_check_path = config_directory / "timercheck"
@@ -399,6 +403,7 @@ class MasterTables:
         )
         await self._tables.groups_written()
         await self._copy_filters(address)
+        await self._copy_modes(address)
         users = 0
         if self._users is not None:
             await self._copy_users(self._users, address, state)
@@ -525,6 +530,22 @@ class MasterTables:
             if body:
                 table = await _in_thread(lambda: decode_body(body, ConsumerFilterTable))
                 await run_slices(self._parts.filters.manager.copy(table))
+            self._known[code] = digest
+
+    async def _copy_modes(self, address: str) -> None:
+        """Have the master's choice which groups pop. Java's masters before 5.0 know of none."""
+        code = requests.GET_ALL_MESSAGE_REQUEST_MODE.code
+        if self._known.get(code) == _NOT_SERVED:
+            return
+        body = await self._ask(
+            address,
+            requests.GET_ALL_MESSAGE_REQUEST_MODE,
+            also=(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,),
+        )
+        digest = hashlib.blake2b(body).digest() if body else _NOT_SERVED
+        if self._known.get(code) != digest and address == self._checked:
+            if body:
+                self.on_modes(await _in_thread(lambda: decode_body(body, MessageRequestModes)))
             self._known[code] = digest
 
     async def _copy_users(self, store: UserStore, address: str, state: TablesState | None) -> None:

@@ -60,6 +60,7 @@ _WAIT_NOT: Final = f"{p.WAIT_STORE_MSG_OK}\x01false"
 _MOST_AT_ONCE: Final = 256
 # Of so many messages of a topic one is timed: a power of two, less one.
 _UNTIMED: Final = 63
+_LONGEST_INT32: Final = 10
 _DELAY_PROPERTIES: Final = (p.TIMER_DELIVER_MS, p.TIMER_DELAY_MS, p.TIMER_DELAY_SEC)
 
 
@@ -235,7 +236,7 @@ class SendHandler:
         if (
             "DELAY" in text
             or "TIMER_D" in text
-            or "TRAN_MSG" in text
+            or "_MSG" in text  # in those of half messages and of priorities
             or "CLUSTER\x01" in text
             or "POP_CK\x01" in text
             or target.is_retry
@@ -316,10 +317,12 @@ class SendHandler:
         target: _Target,
         queue_id: int,
     ) -> None:
-        """Serve, as `send` does, a message that is delayed, retried or half of a transaction."""
+        """Serve, as `send` does, a message that is delayed, retried, half of a transaction or has a priority."""
         properties = decode_properties(header.properties or "")
         # A message that was popped from one topic and is sent to another is not popped there.
         properties.pop(p.POP_CK, None)
+        if p.PRIORITY in properties:
+            queue_id = _queue_of_priority(properties, target, queue_id)
         unique_id = properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
         if unique_id is None:
             unique_id = properties[p.UNIQ_CLIENT_MESSAGE_ID] = self._unique_ids.next()
@@ -685,3 +688,22 @@ def _quoted(text: str) -> bytes:
     """Return `text` as a JSON string."""
     # Unique ids are hex digits; a client may have put anything else there.
     return b'"%b"' % text.encode() if text.isalnum() else msgspec.json.encode(text)
+
+
+def _queue_of_priority(properties: dict[str, str], target: _Target, queue_id: int) -> int:
+    """Return the queue whose number is the message's priority: they are popped from the highest one down. A
+    message that is delayed, half of a transaction or one of an order has none (Java: TopicMessageType).
+    """
+    if (
+        properties.get(p.TRANSACTION_PREPARED) == "true"
+        or p.DELAY_TIME_LEVEL in properties
+        or p.SHARDING_KEY in properties
+        or not properties.keys().isdisjoint(_DELAY_PROPERTIES)
+    ):
+        del properties[p.PRIORITY]
+        return queue_id
+    priority = properties[p.PRIORITY]
+    if target.write_queue_nums < 1 or not (priority.isascii() and priority.isdigit()):
+        return queue_id
+    highest = target.write_queue_nums - 1
+    return min(int(priority), highest) if len(priority) <= _LONGEST_INT32 else highest

@@ -111,6 +111,22 @@ class _Waiting:
             self.connection.refuse(self.opaque, code, remark)
 
 
+class _WaitingCall(_Waiting):
+    """A request that is answered by `answered` itself."""
+
+    __slots__ = ()
+
+    def settle(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.owner.waiting_count -= 1
+            try:
+                if self.answered is not None:
+                    self.answered()
+            except Exception:  # noqa: BLE001 - those behind it in the line must be answered
+                self.connection.fail()
+
+
 class GroupCommit:
     """Holds the sends that wait, in log order. For the loop's thread only.
 
@@ -154,6 +170,21 @@ class GroupCommit:
         )
         self.waiting_count += 1
         # One more, so that it is not answered in between.
+        waiting.left = 1
+        if self._slaves is not None:
+            self._slaves.enter(waiting)
+        if self._disk is not None:
+            self._disk.enter(waiting)
+        waiting.settle()
+
+    def call_when_safe(
+        self, end: int, connection: Connection, request: AnyRequest, answer: Callable[[], None]
+    ) -> None:
+        """Call `answer`, which answers `request`, when the log is safe up to `end`, or after the time-out."""
+        waiting = _WaitingCall(
+            self, end, self._loop.time(), connection, request.opaque, request.is_oneway, b"", answer
+        )
+        self.waiting_count += 1
         waiting.left = 1
         if self._slaves is not None:
             self._slaves.enter(waiting)

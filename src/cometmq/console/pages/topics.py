@@ -54,7 +54,9 @@ KINDS: Final = {
 LIST_ROWS: Final = 100
 MOST_QUEUES: Final = 65_535
 PERMISSIONS: Final = {"6": "read and write", "4": "read only", "2": "write only", "0": "none"}
-MESSAGE_TYPES: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED")
+MESSAGE_TYPES: Final = (
+    "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED", "UNSPECIFIED"
+)  # fmt: skip
 TYPE: Final = "message.type"
 _FIGURES: Final[Mapping[str, Callable[[TopicStats], float]]] = {
     "messages": lambda stats: stats.messages,

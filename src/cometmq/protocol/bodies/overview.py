@@ -133,9 +133,17 @@ class SetMessageRequestModeRequestBody(Body):
     """The body of code 401; `mode` is PULL or POP."""
 
     consumer_group: str
-    mode: EnumName
-    pop_share_queue_num: Int32
     topic: str
+    mode: EnumName = "PULL"
+    pop_share_queue_num: Int32 = 0
 
     def __post_init__(self) -> None:
         self.mode = enum_name("mode", self.mode, MESSAGE_REQUEST_MODES)
+
+
+class MessageRequestModes(Body):
+    """The answer of code 402 and the file messageRequestMode.json: what was chosen, by topic and group."""
+
+    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = (
+        msgspec.field(default_factory=dict)
+    )

@@ -13,19 +13,20 @@ JAVA_KEYS: Final = frozenset(
     accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
     aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond aclEnable
     adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet
-    allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncLearner asyncSendEnable
-    authConfigPath authenticationEnabled authenticationMetadataProvider authenticationProvider
-    authenticationStrategy authenticationWhitelist authorizationEnabled
-    authorizationMetadataProvider authorizationProvider authorizationStrategy
-    authorizationWhitelist autoCreateSubscriptionGroup autoCreateTopicEnable
-    autoDeleteUnusedStats autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
-    batchWriteKvCqSize bindAddress bitMapLengthConsumeQueueExt
-    bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond
-    broadcastOffsetExpireSecond brokerClusterName brokerConfigPath brokerConfigPaths
-    brokerContainerIP brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval
-    brokerIP1 brokerIP2 brokerId brokerName brokerNotActiveTimeoutMillis brokerPermission
-    brokerRole brokerTopicEnable cgColdReadThreshold channelExpiredTimeout
-    channelNotActiveInterval checkCRCOnRecover checkSyncStateSetPeriod cleanFileForciblyEnable
+    allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync appendTopicForTimerDeleteKey
+    asyncLearner asyncSendEnable authConfigPath authenticationEnabled
+    authenticationMetadataProvider authenticationProvider authenticationStrategy
+    authenticationWhitelist authorizationEnabled authorizationMetadataProvider
+    authorizationProvider authorizationStrategy authorizationWhitelist
+    autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats
+    autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums batchWriteKvCqSize
+    bindAddress bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore
+    broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerClusterName
+    brokerConfigPath brokerConfigPaths brokerContainerIP brokerElectionPriority
+    brokerFastFailureEnable brokerHeartbeatInterval brokerIP1 brokerIP2 brokerId brokerName
+    brokerNotActiveTimeoutMillis brokerPermission brokerRole brokerTopicEnable
+    cgColdReadThreshold channelExpiredTimeout channelNotActiveInterval checkCRCOnRecover
+    checkCommitLogOffsetOnRecover checkSyncStateSetPeriod cleanFileForciblyEnable
     cleanOfflineBrokerInterval cleanResourceInterval cleanRocksDBDirtyCQIntervalMin
     cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
     clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
@@ -46,39 +47,46 @@ JAVA_KEYS: Final = frozenset(
     com.rocketmq.remoting.write.buffer.high.water.mark
     com.rocketmq.remoting.write.buffer.low.water.mark com.rocketmq.sendLatencyEnable
     com.rocketmq.sendMessageWithVIPChannel com.rocketmq.socks.proxy.config
-    com.rocketmq.startDetectorEnable commercialBaseCount commercialBigCount commercialEnable
+    com.rocketmq.startDetectorEnable combineAssignOffsetCQType combineCQEnableCheckSelf
+    combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
+    combineCQUseRocksdbForLmq commercialBaseCount commercialBigCount commercialEnable
     commercialSizePerMsg commercialTimerCount commercialTransCount commitCommitLogLeastPages
     commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
-    commitLogRollingInterval commitLogRollingMinimumSize commitLogSwapMapInterval
-    commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
-    compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv compressedRegister
-    configBlackList configManagerVersion configName configStorePath connectTimeoutMillis
-    consumerFallbehindThreshold consumerManageThreadPoolNums
-    consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep controllerAddr
-    controllerDLegerGroup controllerDLegerPeers controllerDLegerSelfId
-    controllerHeartBeatTimeoutMills controllerRequestThreadPoolQueueCapacity controllerStorePath
-    controllerThreadPoolNums controllerType correctLogicMinOffsetForceInterval
-    correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable
-    debugLockEnable defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum
-    defaultThreadPoolNums defaultThreadPoolQueueCapacity defaultTopicQueueNums
-    delayOffsetUpdateVersionStep deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
-    deleteFileBatchMax deleteTopicWithBrokerRegistration deleteWhen
-    destroyMapedFileIntervalForcibly disableCallbackExecutor disableConsumeIfConsumerReadSlowly
-    disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded diskMaxUsedSpaceRatio
-    diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads
-    dispatchFromSenderThread duplicationEnable electMasterMaxRetryCount enableAllTopicList
+    commitLogRecoverMaxNum commitLogRollingInterval commitLogRollingMinimumSize
+    commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize
+    compactionMappedFileSize compactionScheduleInternal compactionThreadNum
+    compatibleWithOldNameSrv compressedRegister configBlackList configManagerVersion configName
+    configStorePath connectTimeoutMillis consumerFallbehindThreshold
+    consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
+    consumerOffsetUpdateVersionStep controllerAddr controllerDLegerGroup controllerDLegerPeers
+    controllerDLegerSelfId controllerHeartBeatTimeoutMills
+    controllerRequestThreadPoolQueueCapacity controllerStorePath controllerThreadPoolNums
+    controllerType correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval
+    dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable debugLockEnable
+    defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum defaultThreadPoolNums
+    defaultThreadPoolQueueCapacity defaultTopicQueueNums delayOffsetUpdateVersionStep
+    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteFileBatchMax
+    deleteTopicWithBrokerRegistration deleteWhen destroyMapedFileIntervalForcibly
+    disableCallbackExecutor disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup
+    disappearTimeAfterStart diskFallRecorded diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio
+    diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
+    duplicationEnable electMasterMaxRetryCount enableAcceleratedRecovery enableAllTopicList
     enableAsyncReput enableAutoInSyncReplicas enableBatchPush enableBroadcastOffsetStore
     enableBuildConsumeQueueConcurrently enableCalcFilterBitMap enableCleanExpiredOffset
-    enableCompaction enableConsumeQueueExt enableControllerInNamesrv enableControllerMode
-    enableCreateSysGroup enableDLegerCommitLog enableDetailStat enableElectUncleanMaster
-    enableFastChannelEventProcess enableLmq enableLmqStats enableMixedMessageType
-    enableMultiDispatch enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
-    enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
-    enablePopMessageThreshold enablePropertyFilter enableReconnectForGoAway
-    enableRegisterProducer enableRemoteEscape enableRetryTopicV2 enableRocksDBLog
-    enableScheduleAsyncDeliver enableScheduleMessageStats enableShutdownGracefully
-    enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
-    enableSplitRegistration enableTopicList enableTransparentRetry enabledAppendPropCRC
+    enableCompaction enableConnectionMetrics enableConsumeQueueExt enableControllerInNamesrv
+    enableControllerMode enableCreateSysGroup enableDLegerCommitLog enableDetailStat
+    enableElectUncleanMaster enableFastChannelEventProcess enableLagAndDlqMetrics
+    enableLiteEventMode enableLitePopLog enableLmq enableLmqQuota enableLmqStats
+    enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics
+    enableMixedMessageType enableMultiDispatch enableNetWorkFlowControl
+    enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
+    enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePopMetrics
+    enablePropertyFilter enableReconnectForGoAway enableRegisterProducer enableRemoteEscape
+    enableRemotingMetrics enableRequestMetrics enableRetryTopicV2 enableRocksDBLog
+    enableRunningFlagsInFlush enableScheduleAsyncDeliver enableScheduleMessageStats
+    enableShutdownGracefully enableSingleTopicRegister enableSkipLongAwaitingAck
+    enableSlaveActingMaster enableSplitMetadata enableSplitRegistration enableStatsMetrics
+    enableTopicList enableTransactionMetrics enableTransparentRetry enabledAppendPropCRC
     endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
     expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
     fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval
@@ -92,39 +100,48 @@ JAVA_KEYS: Final = frozenset(
     haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval
     haSlaveFallbehindMax haTransferBatchSize heartbeatThreadPoolNums
     heartbeatThreadPoolQueueCapacity highSpeedMode inBrokerContainer inSyncReplicas
-    initAuthenticationUser initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials
-    isBrokerContainer isEnableBatchPush isInBrokerContainer isProcessReadEvent
-    isScanAvailableNameSrv isolateLogEnable jRaftControllerRPCAddr jRaftElectionTimeoutMs
-    jRaftGroupId jRaftInitConf jRaftScanWaitTimeoutMs jRaftServerId jRaftSnapshotIntervalSecs
-    jraftConfig kvConfigPath listenPort litePullMessageEnable litePullMessageThreadPoolNums
-    litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval
+    indexFileReadEnable indexFileWriteEnable indexRocksDBEnable initAuthenticationUser
+    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials isBrokerContainer
+    isEnableBatchPush isInBrokerContainer isProcessReadEvent isScanAvailableNameSrv
+    isolateLogEnable iteratorWhenUseRocksdbConsumeQueue jRaftControllerRPCAddr
+    jRaftElectionTimeoutMs jRaftGroupId jRaftInitConf jRaftScanWaitTimeoutMs jRaftServerId
+    jRaftSnapshotIntervalSecs jraftConfig kvConfigPath listenPort liteEventCheckInterval
+    liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup
+    liteLagCountMetricsEnable liteLagLatencyCollectEnable liteLagLatencyMetricsEnable
+    liteLagLatencyTopK litePullMessageEnable litePullMessageThreadPoolNums
+    litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval
+    liteSubscriptionCheckTimeoutMills liteTtlCheckInterval loadBalancePollNameServerInterval
     loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
     logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
     logicalDiskSpaceCleanForciblyThreshold longPollingEnable mapedFileSizeCommitLog
     mapedFileSizeConsumeQueue mappedFileSize mappedFileSizeCommitLog mappedFileSizeConsumeQueue
     mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
     mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum
-    maxChecksumRange maxCommitJitter maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter
-    maxFilterMessageSize maxHaTransferByteInSecond maxHashSlotNum maxIndexNum
-    maxLmqConsumeQueueNum maxMessageSize maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize
-    maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles maxSlaveResendLength
-    maxStatsIdleTimeInMinutes maxTopicLength maxTransferBytesOnMessageInDisk
-    maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
-    maxTransferCountOnMessageInMemory memTableFlushInterval memTableFlushIntervalMs
-    messageDelayLevel messageIndexEnable messageIndexSafe messageStorePlugIn
-    metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
-    metricLoggingExporterIntervalInMills metricsExporterType metricsGrpcExporterHeader
-    metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
-    metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled minInSyncReplicas
-    msgTraceTopicName namesrvAddr needWaitForService notifyBrokerRoleChanged
-    notifyConsumerIdsChangedEnable notifyMinBrokerIdChanged objectStoreAccessKey
-    objectStoreBucket objectStoreEndpoint objectStoreSecretKey offsetCheckInSlave
-    orderMessageEnable osPageCacheBusyTimeOutMills popCkMaxBufferSize popCkOffsetMaxQueueSize
+    maxChecksumRange maxClientEventCount maxCommitJitter maxConsumeQueueScan maxDelayTime
+    maxErrorRateOfBloomFilter maxFilterMessageSize maxHaTransferByteInSecond maxHashSlotNum
+    maxIndexNum maxLiteSubscriptionCount maxLmqConsumeQueueNum
+    maxMessageFilterNumForNotification maxMessageSize maxMsgsNumBatch maxOffsetMapSize
+    maxPopPollingSize maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles
+    maxRocksDBIndexQueryDays maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
+    maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
+    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory memTableFlushInterval
+    memTableFlushIntervalMs messageDelayLevel messageIndexEnable messageIndexSafe
+    messageStorePlugIn metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
+    metricLoggingExporterIntervalInMills metricsExportBatchMaxDataPoints metricsExporterType
+    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
+    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
+    migrateAuthFromV1Enabled minInSyncReplicas minLiteTTl msgTraceTopicName namesrvAddr
+    needWaitForService notifyBrokerRoleChanged notifyConsumerIdsChangedEnable
+    notifyMinBrokerIdChanged objectStoreAccessKey objectStoreBucket objectStoreEndpoint
+    objectStoreSecretKey offsetCheckInSlave orderMessageEnable osPageCacheBusyTimeOutMills
+    persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize
     popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
     popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog
-    popFromRetryProbability popInflightMessageThreshold popLongPollingForceNotifyInterval
-    popPollingMapSize popPollingSize popResponseReturnActualRetryTopic popReviveMaxAttemptTimes
-    popReviveMaxReturnSizePerRead preferredLeaderId printChannelGroups printChannelGroupsMinNum
+    popFromRetryProbability popFromRetryProbabilityForPriority popInflightMessageThreshold
+    popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
+    popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency
+    popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent
+    preferredLeaderId printChannelGroups printChannelGroupsMinNum priorityOrderAsc
     processReadEvent processReplyMessageThreadPoolNums productEnvName pullBatchMaxMessageCount
     pullMessageThreadPoolNums pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel
     putMessageFutureThreadPoolNums putMessageTimeout putMsgIndexHightWater
@@ -164,16 +181,16 @@ JAVA_KEYS: Final = frozenset(
     serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds serverLoadBalancerEnable
     serverLoadBalancerEnabled serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
     serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
-    serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shortPollingTimeMills
-    shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable
-    slaveTimeout socksProxyConfig spinLockCollisionRetreatOptimalDegree splitRegistrationSize
-    startAcceptSendRequestTimeStamp statRocksDBCQIntervalSec
-    statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
-    statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum
-    storePathBrokerIdentity storePathCommitLog storePathDLedgerCommitLog storePathEpochFile
-    storePathRootDir storeReplyMessageEnable storeType subscriptionExpiredTimeout
-    supportActingMaster syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod
-    syncControllerMetadataPeriod syncFlushTimeout syncFromLastFile
+    serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum
+    shortPollingTimeMills shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes
+    slaveReadEnable slaveTimeout socksProxyConfig spinLockCollisionRetreatOptimalDegree
+    splitMetadataSize splitRegistrationSize startAcceptSendRequestTimeStamp
+    statRocksDBCQIntervalSec statefulAuthenticationCacheExpiredSecond
+    statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond
+    statefulAuthorizationCacheMaxNum storePathBrokerIdentity storePathCommitLog
+    storePathDLedgerCommitLog storePathEpochFile storePathRootDir storeReplyMessageEnable
+    storeType subscriptionExpiredTimeout supportActingMaster syncBrokerMemberGroupPeriod
+    syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFlushTimeout syncFromLastFile
     syncMasterFlushOffsetWhenStartup tieredBackendServiceProvider tieredMetadataServiceProvider
     tieredStorageLevel tieredStoreCommitLogMaxSize tieredStoreConsumeQueueMaxSize
     tieredStoreCrcCheckEnable tieredStoreDeleteFileEnable tieredStoreDeleteFileInterval
@@ -185,24 +202,32 @@ JAVA_KEYS: Final = frozenset(
     timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
     timerEnableDisruptor timerEnableRetryUntilSuccess timerFlushIntervalMs
     timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold
-    timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum timerRollWindowSlot
-    timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelEnable
-    tls.client.authServer tls.client.certPath tls.client.keyPassword tls.client.keyPath
-    tls.client.trustCertPath tls.config tls.config.file tls.enable tls.server.authClient
-    tls.server.certPath tls.server.keyPassword tls.server.keyPath tls.server.mode
-    tls.server.need.client.auth tls.server.trustCertPath tls.test.mode.enable topicQueueLockNum
-    totalReplicas traceOn traceTopicEnable transactionCheckInterval transactionCheckMax
-    transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize
-    transactionTimeOut transferMetadataJsonToRocksdb transferMsgByHeap
-    transferOffsetJsonToRocksdb transientStorePoolEnable transientStorePoolSize
-    travelCqFileNumWhenGetMessage unRegisterBrokerQueueCapacity updateNameServerAddrPeriod
-    updateNamesrvAddrInterval useABSLock useEpollNativeSelector usePIDColdCtrStrategy
-    useReentrantLockWhenPutMessage useServerSideResetOffset useStaticSubscription useTLS
+    timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+    timerRecallToTimeWheelEnable timerRecallToTimelineEnable timerReputServiceCorePoolSize
+    timerReputServiceMaxPoolSize timerReputServiceQueueCapacity timerRocksDBEnable
+    timerRocksDBPrecisionMs timerRocksDBRollIntervalHours timerRocksDBRollMaxTps
+    timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps
+    timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
+    timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs tls.client.authServer
+    tls.client.certPath tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath
+    tls.config tls.config.file tls.enable tls.server.authClient tls.server.certPath
+    tls.server.keyPassword tls.server.keyPath tls.server.mode tls.server.need.client.auth
+    tls.server.trustCertPath tls.test.mode.enable topicQueueLockNum totalReplicas traceOn
+    traceTopicEnable transRocksDBEnable transWriteOriginTransHalfEnable transactionCheckInterval
+    transactionCheckMax transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
+    transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval
+    transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut
+    transferMetadataJsonToRocksdb transferMsgByHeap transferOffsetJsonToRocksdb
+    transientStorePoolEnable transientStorePoolSize travelCqFileNumWhenGetMessage
+    unRegisterBrokerQueueCapacity updateNameServerAddrPeriod updateNamesrvAddrInterval
+    useABSLock useEpollNativeSelector useMessageFilterForNotification usePIDColdCtrStrategy
+    useReentrantLockWhenPutMessage useSeparateRetryQueue useSeparateStorePathForRocksdbCQ
+    useServerSideResetOffset useSingleRocksDBForAllConfigs useStaticSubscription useTLS
     userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond
     validateSystemTopicWhenUpdateTopic waitSecondsForService waitTimeMillsInAckQueue
     waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
     waitTimeMillsInPullQueue waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue
     wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable
-    writeBufferHighWaterMark writeBufferLowWaterMark
+    writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
     """.split()  # noqa: SIM905 - it would be 600 lines
 )

@@ -247,7 +247,7 @@ async def set_consume_mode(
         ),
     ] = 0,
 ) -> None:
-    """Choose how members of a group get a topic's messages: Java's brokers of 5.x only."""
+    """Choose how members of a group get a topic's messages, if they let the broker divide the queues."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
     await run.change(
         f"have group {group} get topic {topic} by {mode.value}",

@@ -20,10 +20,10 @@ from cometmq.cli.admin.commands.members import (
     online_or_none,
     progress_of,
 )
+from cometmq.cli.admin.commands.progress import groups_of
 from cometmq.cli.admin.many import ask_each
 from cometmq.cli.admin.output import Column, Form, Output, as_time
 from cometmq.errors import CometMQError, RemoteError
-from cometmq.model.names import RETRY_PREFIX
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.clock import SYSTEM_CLOCK
@@ -88,8 +88,7 @@ async def start_monitoring(
 
 async def _round(run: Run) -> None:
     now_ms = SYSTEM_CLOCK.now_ms()
-    topics = await run.admin.topics.names()
-    groups = [name.removeprefix(RETRY_PREFIX) for name in topics if name.startswith(RETRY_PREFIX)]
+    groups = await groups_of(run)
 
     async def look(group: str) -> Seen:
         try:

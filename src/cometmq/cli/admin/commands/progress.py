@@ -24,7 +24,7 @@ from cometmq.cli.admin.commands.members import (
 from cometmq.cli.admin.many import ask_each
 from cometmq.cli.admin.output import Column, Form, as_time
 from cometmq.errors import CometMQError, ConfigError, RemoteError
-from cometmq.model.names import RETRY_PREFIX
+from cometmq.model.names import groups_of_retry_topics
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.clock import SYSTEM_CLOCK
@@ -155,9 +155,18 @@ async def _holders(run: Run, found: GroupConnections) -> dict[MessageQueue, str]
     }
 
 
-async def _all_groups(run: Run) -> None:
+async def groups_of(run: Run) -> list[str]:
+    """Return the groups that have retry topics: all that have ever consumed."""
     topics = await run.admin.topics.names()
-    groups = [name.removeprefix(RETRY_PREFIX) for name in topics if name.startswith(RETRY_PREFIX)]
+    try:
+        known = await run.admin.groups.names()
+    except CometMQError:
+        known = []  # some broker does not answer: those of groups that pop are named as they are
+    return groups_of_retry_topics(topics, set(known))
+
+
+async def _all_groups(run: Run) -> None:
+    groups = await groups_of(run)
 
     async def row(group: str) -> tuple[object, ...] | None:
         try:

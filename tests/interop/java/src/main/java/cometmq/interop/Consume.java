@@ -86,7 +86,7 @@ final class Consume {
             boolean idle = member.getDefaultMQPushConsumerImpl().getRebalanceImpl()
                 .getProcessQueueTable().values().stream()
                 .allMatch(queue -> queue.getMsgCount().get() == 0);
-            if (idle) {
+            if (idle && Pop.isIdle(member)) {
                 // A message leaves its queue a moment before the offset is noted.
                 Thread.sleep(100);
                 return;
@@ -106,10 +106,7 @@ final class Consume {
             : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPersistConsumerOffsetInterval(1000);
         consumer.setMaxReconsumeTimes(args.number("max-reconsume-times", -1));
-        if (args.text("client-rebalance", "true").equals("false")) { // of 5.x
-            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class)
-                    .invoke(consumer, false);
-        }
+        Pop.configure(consumer, args);
         String classFilter = args.text("class-filter", null);
         if (classFilter == null) {
             consumer.subscribe(args.text("topic"), args.text("expression", "*"));

@@ -1,0 +1,133 @@
+"""Keep which messages of one queue a group has popped in order (Java: ConsumerOrderInfoManager).
+
+One batch of a queue is in flight at a time: until each of its messages is acknowledged or visible again, the group
+gets nothing from the queue. Messages are not sent to a retry topic: the queue is read again from the first one that
+is not acknowledged.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from enum import Enum, auto
+
+
+class Acknowledged(Enum):
+    """How an acknowledgement ended: the message is done, it was popped again since, or it is not in flight."""
+
+    DONE = auto()
+    POPPED_AGAIN = auto()
+    NOT_IN_FLIGHT = auto()
+
+
+class Ordered:
+    """Holds the batch in flight of one group and queue.
+
+    `offsets` begins with the first message that is not acknowledged, and `counts` says for each how often it had
+    been handed out before. `done` has the acknowledged messages behind the first one that is not. `later` counts
+    how often messages behind the batch were handed out, by earlier and larger batches.
+    """
+
+    __slots__ = (
+        "attempt_id", "counts", "done", "later", "next_offset", "offsets", "popped_ms", "until",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.popped_ms = 0
+        self.attempt_id = ""
+        self.offsets: list[int] = []
+        self.until: list[int] = []
+        self.counts: list[int] = []
+        self.done: set[int] = set()
+        self.later: dict[int, int] = {}
+        # Where the queue goes on behind the batch.
+        self.next_offset = 0
+
+    @property
+    def pending(self) -> list[int]:
+        """The offsets of the batch that are not acknowledged."""
+        return [offset for offset in self.offsets if offset not in self.done]
+
+    @property
+    def position(self) -> int:
+        """The first offset that is not acknowledged."""
+        return min(self.pending, default=self.next_offset)
+
+    @property
+    def handed_out_end(self) -> int:
+        """The offset behind all that was ever handed out, in this batch or in a larger one before it."""
+        return max([self.next_offset, *(each + 1 for each in (*self.done, *self.later))])
+
+    def blocked_until_ms(self) -> int:
+        """Return when all of the batch is acknowledged or visible, 0 if it is all acknowledged."""
+        times = zip(self.offsets, self.until, strict=True)
+        return max((until for offset, until in times if offset not in self.done), default=0)
+
+    def is_blocked(self, now_ms: int, attempt_id: str) -> bool:
+        """Say whether the group must wait: unless it repeats the attempt that got the batch, and may have
+        lost the answer.
+        """
+        if attempt_id and attempt_id == self.attempt_id:
+            return False
+        return now_ms < self.blocked_until_ms()
+
+    def counts_of(self, offsets: Sequence[int], attempt_id: str) -> list[int]:
+        """Return how often each message has been handed out before."""
+        more = 0 if attempt_id and attempt_id == self.attempt_id else 1
+        known = {at: count + more for at, count in zip(self.offsets, self.counts, strict=True)}
+        return [known.get(offset, self.later.get(offset, 0)) for offset in offsets]
+
+    def pop(
+        self,
+        offsets: Sequence[int],
+        popped_ms: int,
+        until_ms: int,
+        next_offset: int,
+        attempt_id: str,
+        counts: Sequence[int],
+    ) -> None:
+        """Replace the batch. What was acknowledged behind a message that was not is in flight again if it is in
+        the batch, as in Java.
+        """
+        self.done.difference_update(offsets)
+        handed_out = {at: count + 1 for at, count in zip(self.offsets, self.counts, strict=True)}
+        self.later = {
+            offset: count
+            for offset, count in (self.later | handed_out).items()
+            if offset >= next_offset and offset not in self.done
+        }
+        self.popped_ms, self.attempt_id = popped_ms, attempt_id
+        self.offsets, self.counts = list(offsets), list(counts)
+        self.until = [until_ms] * len(self.offsets)
+        self.next_offset = next_offset
+        self._forget_done()
+
+    def check(self, offset: int, popped_ms: int) -> Acknowledged:
+        """Say what an acknowledgement of a message that was popped at that time does."""
+        if not self.offsets or offset not in self.offsets:
+            return Acknowledged.NOT_IN_FLIGHT
+        if popped_ms != self.popped_ms:
+            return Acknowledged.POPPED_AGAIN
+        return Acknowledged.DONE
+
+    def acknowledge(self, offset: int) -> None:
+        if offset in self.offsets:
+            self.done.add(offset)
+            self._forget_done()
+
+    def hide(self, offset: int, until_ms: int) -> None:
+        """Hide a message of the batch until another time."""
+        if offset in self.offsets:
+            self.until[self.offsets.index(offset)] = until_ms
+
+    def _forget_done(self) -> None:
+        """Go on to the first message that is not acknowledged."""
+        position = self.position
+        if position >= self.next_offset:
+            # All of the batch is done. An earlier batch may have been longer.
+            while position in self.done:
+                position += 1
+            self.next_offset = position
+        gone = bisect_left(self.offsets, position)
+        del self.offsets[:gone], self.until[:gone], self.counts[:gone]
+        self.done = {offset for offset in self.done if offset > position}

@@ -1,0 +1,1 @@
+"""Encode and decode what requests to pop messages carry."""

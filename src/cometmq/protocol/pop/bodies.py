@@ -1,0 +1,86 @@
+"""Define the JSON body by which many popped messages are acknowledged (Java: BatchAckMessageRequestBody)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from cometmq.errors import ProtocolError
+from cometmq.protocol.bodies.cluster import Body
+from cometmq.protocol.header import Int32, Int64
+from cometmq.protocol.pop.handle import NORMAL
+
+
+class BatchAck(Body, omit_defaults=True):
+    """Acknowledges messages that one pop took of one queue: bit i of `bits` stands for the offset
+    `start_offset` + i. The topic is the one that was asked for; `retry` is the mark of the real one.
+
+    Java reads the long names, too. It fails for a text that is missing, so none is left out.
+    """
+
+    consumer_group: str = msgspec.field(name="c", default="")
+    topic: str = msgspec.field(name="t", default="")
+    retry: str = msgspec.field(name="r", default="")
+    start_offset: Int64 = msgspec.field(name="so", default=0)
+    queue_id: Int32 = msgspec.field(name="q", default=0)
+    revive_queue_id: Int32 = msgspec.field(name="rq", default=0)
+    pop_time: Int64 = msgspec.field(name="pt", default=0)
+    invisible_time: Int64 = msgspec.field(name="it", default=0)
+    bits: str = msgspec.field(name="b", default="")
+    long_consumer_group: str = msgspec.field(name="consumerGroup", default="")
+    long_topic: str = msgspec.field(name="topic", default="")
+    long_retry: str = msgspec.field(name="retry", default="")
+    long_start_offset: Int64 = msgspec.field(name="startOffset", default=0)
+    long_queue_id: Int32 = msgspec.field(name="queueId", default=0)
+    long_revive_queue_id: Int32 = msgspec.field(name="reviveQueueId", default=0)
+    long_pop_time: Int64 = msgspec.field(name="popTime", default=0)
+    long_invisible_time: Int64 = msgspec.field(name="invisibleTime", default=0)
+    long_bits: str = msgspec.field(name="bitSet", default="")
+
+    def __post_init__(self) -> None:
+        self.retry = self.retry or NORMAL
+        for name in (
+            "consumer_group", "topic", "retry", "start_offset", "queue_id", "revive_queue_id", "pop_time",
+            "invisible_time", "bits",
+        ):  # fmt: skip
+            value = getattr(self, f"long_{name}")
+            if value:
+                setattr(self, name, value)
+                setattr(self, f"long_{name}", type(value)())
+
+    def offsets(self) -> Iterator[int]:
+        """Yield the offsets that are acknowledged, in order. Raise ProtocolError for a text that is no Base64."""
+        number = int.from_bytes(_bytes_of(self.bits), "little")
+        while number:
+            lowest = number & -number
+            yield self.start_offset + lowest.bit_length() - 1
+            number ^= lowest
+
+    def count(self) -> int:
+        """Return how many messages are acknowledged. Raise ProtocolError."""
+        return int.from_bytes(_bytes_of(self.bits), "little").bit_count()
+
+
+def encode_bits(start_offset: int, offsets: Iterable[int]) -> str:
+    """Return the `bits` of these offsets."""
+    number = 0
+    for offset in offsets:
+        number |= 1 << (offset - start_offset)
+    return base64.b64encode(number.to_bytes((number.bit_length() + 7) // 8, "little")).decode()
+
+
+def _bytes_of(bits: str) -> bytes:
+    try:
+        return base64.b64decode(bits, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ProtocolError(f"the bits of acknowledged messages are no Base64: {error}") from error
+
+
+class BatchAckMessageRequestBody(Body):
+    """Code 200151."""
+
+    broker_name: str | None = None
+    acks: list[BatchAck] = msgspec.field(default_factory=list)

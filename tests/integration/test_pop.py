@@ -1,0 +1,144 @@
+"""Pop over the wire: every request of it, redelivery in virtual time, and what a broker knows after kill -9."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.pop_peer import (
+    ACK,
+    BATCH_ACK,
+    CHANGE,
+    GROUP,
+    MINUTE_MS,
+    NOTHING_FOUND,
+    NOTIFICATION,
+    PEEK,
+    POLLING_INFO,
+    POP,
+    Popped,
+    pop_ext,
+    popped,
+)
+from tests.integration.raw_client import RawClient, send_ext
+from tests.integration.server_processes import server_process
+from tests.waits import CLOCK
+
+from cometmq.protocol.fastjson.dialect import encode_body
+from cometmq.protocol.messages.properties import decode_properties
+from cometmq.protocol.messages.record import decode_records
+from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
+from cometmq.testing import Cluster
+
+SEND, CREATE_TOPIC = 10, 17
+KEYS = {"autoCreateTopicEnable": "true"}
+
+virtual = pytest.mark.faces("virtual")
+
+
+@pytest.fixture
+def raw(cluster: Cluster) -> Iterator[RawClient]:
+    with RawClient(cluster.brokers[0].address) as raw:
+        yield raw
+
+
+def fill(raw: RawClient, topic: str, count: int, **fields: Any) -> None:
+    for number in range(count):
+        answer = raw.ask(SEND, send_ext(topic, **fields), b"%d" % number)
+        assert answer.code == 0, answer
+
+
+def pop(raw: RawClient, topic: str, **fields: Any) -> list[Popped]:
+    return popped(raw.ask(POP, pop_ext(topic, **fields)))
+
+
+@virtual
+def test_every_request_over_the_wire(raw: RawClient, name: str) -> None:
+    fill(raw, name, 6, queueId=0)
+    about = {"consumerGroup": GROUP, "topic": name, "queueId": -1}
+    waits = {"pollTime": 0, "bornTime": CLOCK.now_ms()}
+    assert raw.ask(NOTIFICATION, {**about, **waits}).ext["hasMsg"] == "true"
+    assert raw.ask(POLLING_INFO, about).ext["pollingNum"] == "0"
+    peeked = raw.ask(PEEK, {**about, "maxMsgNums": 2})
+    assert (peeked.code, peeked.ext["restNum"]) == (0, "6")
+    assert [bytes(each.body) for each in decode_records(peeked.body)] == [b"0", b"1"]
+    messages = pop(raw, name)
+    assert [each.body for each in messages] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert raw.ask(NOTIFICATION, {**about, **waits}).ext["hasMsg"] == "false"
+    assert raw.ask(ACK, messages[0].ext()).code == 0
+    entry = BatchAck(
+        GROUP, name, "0", 0, 0, 0, messages[0].handle.pop_time, 1, encode_bits(0, [1, 2, 3])
+    )
+    body = encode_body(BatchAckMessageRequestBody("b", [entry]))
+    assert raw.ask(BATCH_ACK, {}, body).code == 0
+    changed = raw.ask(CHANGE, messages[4].ext(invisibleTime=MINUTE_MS))
+    assert (changed.code, changed.ext["invisibleTime"]) == (0, str(MINUTE_MS))
+    assert raw.ask(POP, pop_ext(name)).code == NOTHING_FOUND
+    assert raw.ask(PEEK, {**about, "maxMsgNums": 2}).code == 19
+
+
+@virtual
+def test_a_message_is_hidden_exactly_as_long_as_was_asked(raw: RawClient, name: str) -> None:
+    fill(raw, name, 1)
+    (first,) = pop(raw, name, invisibleTime=MINUTE_MS)
+    CLOCK.sleep(MINUTE_MS / 1000 - 1)
+    assert pop(raw, name) == []
+    CLOCK.sleep(2)
+    (second,) = pop(raw, name, invisibleTime=MINUTE_MS)
+    assert second.record.reconsume_times == 1
+    assert second.record.topic == name
+    kept = decode_properties(second.record.properties)["1ST_POP_TIME"]
+    assert kept == str(first.handle.pop_time)
+    # It is late: the message was handed out again.
+    assert raw.ask(ACK, first.ext()).code == 0
+    CLOCK.sleep(MINUTE_MS / 1000 + 1)
+    (third,) = pop(raw, name)
+    assert third.record.reconsume_times == 2
+    assert raw.ask(ACK, third.ext()).code == 0
+
+
+@virtual
+def test_a_message_wakes_the_pop_that_has_waited_longest(raw: RawClient, name: str) -> None:
+    fill(raw, name, 1)
+    assert len(pop(raw, name)) == 1
+    opaques = [raw.send(POP, pop_ext(name, pollTime=20_000, bornTime=CLOCK.now_ms())) for _ in "ab"]
+    fill(raw, name, 1)
+    (message,) = popped(raw.answer(opaques[0]))
+    assert message.body == b"0"
+    fill(raw, name, 1)
+    assert len(popped(raw.answer(opaques[1]))) == 1
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_what_is_in_flight_survives_kill_9(tmp_path: Path, flush: str) -> None:
+    settings = {"flushDiskType": flush}
+    with server_process("broker", tmp_path, settings=settings) as broker:
+        broker.wait_until_served()
+        with RawClient(broker.address) as raw:
+            fill(raw, "orders", 8, queueId=0)
+            fill(raw, "ordered", 3, queueId=0)
+            messages = pop(raw, "orders", maxMsgNums=6)
+            for message in (messages[0], messages[2]):
+                assert raw.ask(ACK, message.ext()).code == 0
+            soon = raw.ask(CHANGE, messages[1].ext(invisibleTime=0))
+            assert soon.code == 0
+            (again,) = popped(
+                raw.ask(POP, pop_ext("orders", maxMsgNums=1, pollTime=MINUTE_MS, queueId=3))
+            )
+            in_order = pop(raw, "ordered", order=True, maxMsgNums=2)
+            assert raw.ask(ACK, in_order[1].ext()).code == 0
+        broker.process.kill()
+        broker.process.wait()
+    with server_process("broker", tmp_path, settings=settings) as broker:
+        broker.wait_until_served()
+        with RawClient(broker.address) as raw:
+            # Only what nobody has got yet.
+            assert [each.body for each in pop(raw, "orders")] == [b"6", b"7"]
+            assert pop(raw, "ordered", order=True) == []
+            for message in (*messages[3:], again):
+                assert raw.ask(ACK, message.ext()).code == 0
+            assert raw.ask(ACK, in_order[0].ext()).code == 0
+            assert [each.body for each in pop(raw, "ordered", order=True)] == [b"2"]
+            assert again.record.reconsume_times == 1
