@@ -51,13 +51,13 @@ _QUEUES: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AccessRequest:
     """One request to measure. `before` are sent first and do not count."""
 
     code: int
     header: Header | None = None
     body: bytes = b""
-    before: tuple[Asked, ...] = ()
+    before: tuple[AccessRequest, ...] = ()
     at_name_server: bool = False
     language: str = "JAVA"
     # Whether the end of the connection is measured, and not the request.
@@ -70,12 +70,12 @@ def _as_json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _heartbeat(groups: list[dict[str, Any]], **more: object) -> Asked:
+def _heartbeat(groups: list[dict[str, Any]], **more: object) -> AccessRequest:
     body = _as_json({"clientID": "c", "consumerDataSet": groups, **more})
-    return Asked(RequestCode.HEART_BEAT, body=body)
+    return AccessRequest(RequestCode.HEART_BEAT, body=body)
 
 
-def _expressions(version: int) -> Asked:
+def _expressions(version: int) -> AccessRequest:
     # As long as an expression may be, with as many parts as it may have in so many characters.
     text = " OR ".join(f"a{n}={n + version}" for n in range(500)) + f" OR b='{'x' * 7000}'"
     subscriptions = [
@@ -85,7 +85,7 @@ def _expressions(version: int) -> Asked:
     return _heartbeat([{"groupName": "sql", "subscriptionDataSet": subscriptions}])
 
 
-def _tags(groups: int, of_group: int, count: int = 4_000) -> Asked:
+def _tags(groups: int, of_group: int, count: int = 4_000) -> AccessRequest:
     tags = [f"{n:x}" for n in range(count)]
     subscription = {"subString": "x", "tagsSet": tags, "codeSet": list(range(count))}
     return _heartbeat(
@@ -101,7 +101,7 @@ def _tags(groups: int, of_group: int, count: int = 4_000) -> Asked:
     )
 
 
-def _subscriptions(version: int, null: bool = False) -> Asked:
+def _subscriptions(version: int, null: bool = False) -> AccessRequest:
     more: dict[str, object] = {"codeSet": None} if null else {}
     subscriptions = [
         {"topic": f"t-{n}-{version}", "subString": "a", "tagsSet": ["a"], "subVersion": version, **more}
@@ -110,14 +110,14 @@ def _subscriptions(version: int, null: bool = False) -> Asked:
     return _heartbeat([{"groupName": "many", "subscriptionDataSet": subscriptions}])
 
 
-def _groups(count: int) -> Asked:
+def _groups(count: int) -> AccessRequest:
     return _heartbeat(
         [{"groupName": f"g-{n}", "subscriptionDataSet": [{"topic": "t"}]} for n in range(count)]
     )
 
 
-def _topic(queues: int) -> Asked:
-    return Asked(
+def _topic(queues: int) -> AccessRequest:
+    return AccessRequest(
         RequestCode.UPDATE_AND_CREATE_TOPIC,
         h.CreateTopicRequestHeader(
             topic="many-queues", default_topic="TBW102", read_queue_nums=queues, write_queue_nums=queues,
@@ -126,14 +126,14 @@ def _topic(queues: int) -> Asked:
     )  # fmt: skip
 
 
-def _group(name: str = "resets") -> Asked:
+def _group(name: str = "resets") -> AccessRequest:
     body = _as_json({"groupName": name})
-    return Asked(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+    return AccessRequest(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
 
 
-def _reset() -> Asked:
+def _reset() -> AccessRequest:
     header = h.ResetOffsetRequestHeader("resets", "many-queues", -1, is_force=True)
-    return Asked(
+    return AccessRequest(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header, before=(_topic(_QUEUES), _group())
     )
 
@@ -145,12 +145,12 @@ def _topic_list(count: int, version: int) -> bytes:
     return _as_json({"topicConfigList": topics})
 
 
-def _garbage() -> Asked:
+def _garbage() -> AccessRequest:
     body = b'{"clientID":"c","consumerDataSet":[],"x":[%b0]}' % (b"0," * 500_000)
-    return Asked(RequestCode.HEART_BEAT, body=body)
+    return AccessRequest(RequestCode.HEART_BEAT, body=body)
 
 
-def _policies(version: int, *, by_mqadmin: bool = False) -> Asked:
+def _policies(version: int, *, by_mqadmin: bool = False) -> AccessRequest:
     """Say a thousand entries of the consumer; mqadmin refers to the lists of the first one."""
     lists: dict[str, object] = {"actions": ["Pub", "Sub"], "sourceIps": ["127.0.0.1"]}
     first = "$.policies[0].entries[0]."
@@ -161,8 +161,8 @@ def _policies(version: int, *, by_mqadmin: bool = False) -> Asked:
     ]
     name = f"User:{_CONSUMER.access_key}"
     body = {"policies": [{"entries": entries, "policyType": "Custom"}], "subject": name}
-    forget = Asked(RequestCode.AUTH_DELETE_ACL, DeleteAclRequestHeader(name), by_owner=True)
-    return Asked(
+    forget = AccessRequest(RequestCode.AUTH_DELETE_ACL, DeleteAclRequestHeader(name), by_owner=True)
+    return AccessRequest(
         RequestCode.AUTH_CREATE_ACL,
         AclRequestHeader(name),
         _as_json(body),
@@ -173,13 +173,13 @@ def _policies(version: int, *, by_mqadmin: bool = False) -> Asked:
 
 def _registration(
     version: int, count: int = 50_000, *, queues: int = 4, compressed: bool = False
-) -> Asked:
+) -> AccessRequest:
     topics = {
         f"orders-{n:06}": TopicConfig(f"orders-{n:06}", read_queue_nums=queues)
         for n in range(count)
     }
     wrapper = TopicConfigSerializeWrapper(DataVersion(version), topic_config_table=topics)
-    return Asked(
+    return AccessRequest(
         RequestCode.REGISTER_BROKER,
         h.RegisterBrokerRequestHeader("many", "127.0.0.1:9", "c", "", 0, compressed=compressed),
         encode_register_body(RegisterBrokerBody([], wrapper), compressed=compressed),
@@ -187,18 +187,18 @@ def _registration(
     )
 
 
-def _again(version: int, queues: int) -> Asked:
+def _again(version: int, queues: int) -> AccessRequest:
     """Return a registration of topics that have had four queues."""
     return replace(_registration(version, queues=queues), before=(_registration(version - 1),))
 
 
-def _of_trouble(inside: bytes) -> Asked:
+def _of_trouble(inside: bytes) -> AccessRequest:
     """Return a registration that no broker sends."""
     body = b'{"topicConfigSerializeWrapper":{%b}}' % inside
     return replace(_registration(0, 0), body=body)
 
 
-REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
+REQUESTS: Final[dict[str, Callable[[int], AccessRequest]]] = {
     "expressions": _expressions,
     "expressions-again": lambda version: _expressions(version // 1000),
     "tags-of-16-groups": lambda _: _tags(16, 1),
@@ -213,7 +213,7 @@ REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
     "topics-50000": lambda _: _heartbeat(
         [{"groupName": "many", "subscriptionDataSet": [{"topic": f"t-{n}"} for n in range(50_000)]}]
     ),
-    "locks-2048": lambda _: Asked(
+    "locks-2048": lambda _: AccessRequest(
         RequestCode.LOCK_BATCH_MQ,
         body=_as_json(
             {
@@ -225,23 +225,23 @@ REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
             }
         ),
     ),
-    "topics-made-1500": lambda version: Asked(
+    "topics-made-1500": lambda version: AccessRequest(
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=_topic_list(1_500, version)
     ),
-    "groups-made-1024": lambda version: Asked(
+    "groups-made-1024": lambda version: AccessRequest(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
         body=_as_json({"groupConfigList": [{"groupName": f"t-{version}-{n}"} for n in range(1_024)]}),
     ),
-    "empty-groups": lambda _: Asked(
+    "empty-groups": lambda _: AccessRequest(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
         body=b'{"groupConfigList":[%b]}' % b",".join([b"{}"] * 87_000),
     ),
     "garbage": lambda _: _garbage(),
-    "config-3000": lambda version: Asked(
+    "config-3000": lambda version: AccessRequest(
         RequestCode.UPDATE_BROKER_CONFIG,
         body=b"".join(b"wrng%d=%d\n" % (n, version % 10) for n in range(3_000))[: 32 * 1024],
     ),
-    "config-3000-namesrv": lambda version: Asked(
+    "config-3000-namesrv": lambda version: AccessRequest(
         RequestCode.UPDATE_NAMESRV_CONFIG,
         body=b"".join(b"wrng%d=%d\n" % (n, version % 10) for n in range(3_000))[: 32 * 1024],
         at_name_server=True,
@@ -273,43 +273,43 @@ REQUESTS: Final[dict[str, Callable[[int], Asked]]] = {
         )
     ),
     "reset-200000": lambda _: _reset(),
-    "all-offsets-200000": lambda _: Asked(
+    "all-offsets-200000": lambda _: AccessRequest(
         RequestCode.GET_ALL_CONSUMER_OFFSET, before=(_reset().before[0], _group(), _reset())
     ),
-    "delete-topic-200000": lambda _: Asked(
+    "delete-topic-200000": lambda _: AccessRequest(
         RequestCode.DELETE_TOPIC_IN_BROKER,
         h.DeleteTopicRequestHeader("many-queues"),
         before=(*_reset().before, _reset()),
     ),
-    "delete-group-200000": lambda _: Asked(
+    "delete-group-200000": lambda _: AccessRequest(
         RequestCode.DELETE_SUBSCRIPTIONGROUP,
         h.DeleteSubscriptionGroupRequestHeader("resets", True),
         before=(*_reset().before, _reset()),
     ),
-    "clone-200000": lambda _: Asked(
+    "clone-200000": lambda _: AccessRequest(
         RequestCode.CLONE_GROUP_OFFSET,
         h.CloneGroupOffsetRequestHeader("resets", "clones", "many-queues"),
         before=(*_reset().before, _group("clones"), _reset()),
     ),
-    "correction-200000": lambda _: Asked(
+    "correction-200000": lambda _: AccessRequest(
         RequestCode.QUERY_CORRECTION_OFFSET,
         h.QueryCorrectionOffsetHeader("many-queues", "resets"),
         before=(*_reset().before, _reset()),
     ),
-    "connections-4096": lambda version: Asked(
+    "connections-4096": lambda version: AccessRequest(
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
         h.GetConsumerConnectionListRequestHeader("many"),
         before=(_subscriptions(version),),
     ),
-    "topics-of-4096": lambda version: Asked(
+    "topics-of-4096": lambda version: AccessRequest(
         RequestCode.QUERY_TOPICS_BY_CONSUMER,
         h.QueryTopicsByConsumerRequestHeader("many"),
         before=(_subscriptions(version),),
     ),
     "policies-1000": _policies,
     "policies-1000-of-mqadmin": lambda version: _policies(version, by_mqadmin=True),
-    "frame-16mib": lambda _: Asked(RequestCode.GET_ALL_TOPIC_CONFIG, body=b"x" * (16 * 1024 * 1024 - 200)),
-    "dialect": lambda _: Asked(
+    "frame-16mib": lambda _: AccessRequest(RequestCode.GET_ALL_TOPIC_CONFIG, body=b"x" * (16 * 1024 * 1024 - 200)),
+    "dialect": lambda _: AccessRequest(
         RequestCode.HEART_BEAT,
         body=b'{clientID:"c",producerDataSet:[%b]}'
         % b",".join(b'{groupName:"p-%d"}' % n for n in range(2_000)),
@@ -402,7 +402,9 @@ class Longest:
         self.ms = 0.0
 
 
-async def _send(asked: Asked, ports: tuple[int, int], client: RemotingClient) -> RemotingCommand:
+async def _send(
+    asked: AccessRequest, ports: tuple[int, int], client: RemotingClient
+) -> RemotingCommand:
     command = request(asked.code, asked.header, asked.body)
     command.language = asked.language
     address = f"127.0.0.1:{ports[asked.at_name_server]}"

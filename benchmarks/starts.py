@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks import peers
 from benchmarks.delays import HOST, PRECISION_MS, TOPIC, SetClock, cpu_seconds
+from benchmarks.frames import SUCCESS, BenchmarkError, ControlConnection
 from benchmarks.peers import COMMIT_LOG_FILE_BYTES, CometPeer, JavaPeer
 from benchmarks.report import machine
 from cometmq.broker.config import BrokerConfig
@@ -63,8 +64,16 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measure(root: Path, what: str, options: argparse.Namespace) -> None:
-    """Fill a store, and start brokers on it."""
+    """Fill a store, and start brokers on it. Its broker has made the topic by a first send."""
     comet = CometPeer(root / "comet", conf={})
+    try:
+        comet.start()
+        with ControlConnection(comet.address) as connection:
+            answer = connection.send(TOPIC, 0, 16)
+    finally:
+        comet.stop()
+    if answer.code != SUCCESS:
+        raise BenchmarkError(f"{TOPIC}: {answer.code} {answer.remark}")
     fill(root / "comet" / "store", what, options)
     kind = f"{options.count} {what}, {'killed' if options.killed else 'stopped'}"
     java: Peer | None = None

@@ -23,11 +23,11 @@ PACKAGE: Final = Path(__file__).parent
 NATIVE: Final = PACKAGE / "_native"
 # All that mypyc looks at for the hot modules: what they import decides about the code it makes.
 SEEN: Final = (
-    "errors.py", "model", "runtime", "protocol", "filtering", "store", "remoting", "access", "broker",
+    "errors.py", "forks.py", "model", "logs", "runtime", "metrics", "tls", "protocol", "filtering", "store", "remoting", "access", "broker",
 )  # fmt: skip
 LIBRARY: Final = "cometmq__mypyc"
 HOT: Final = (
-    "access.asked",
+    "access.access_request",
     "access.control",
     "access.freshness",
     "access.plain.accounts",

@@ -18,7 +18,7 @@ MODULES = {
     "zlib-ng": "zlib_ng",
 }
 # Rooms that need an extra, and the extra that brings it.
-EXTRAS = {"runtime": "certificates", "spark": "spark", "pipelines": "spark", "console": "console"}
+EXTRAS = {"tls": "certificates", "spark": "spark", "pipelines": "spark", "console": "console"}
 
 
 def imported_by(directory: Path) -> set[str]:

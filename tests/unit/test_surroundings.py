@@ -1,4 +1,4 @@
-"""Only `runtime` asks the machine for the time, a random number or a connection.
+"""Only `runtime`, `logs` and `tls` ask the machine for the time, a random number or a connection.
 
 So a whole cluster can run in one process on a simulated clock, with connections in memory and from
 one seed. The check names every use; those that are still to go stand in `LEFT`.
@@ -146,20 +146,22 @@ def short_name(path: Path) -> str:
     return parts[0] if len(parts) == 1 else f"{parts[0]}.{parts[-1]}"
 
 
+# The rooms in which a process meets its surroundings.
+MEETING: Final = frozenset({"runtime", "logs", "tls"})
 # This module names what code in virtual time may not call.
 REFUSING: Final = SOURCE / "testing" / "virtual" / "blocking.py"
 
 
 def used_by_rooms() -> dict[str, set[str]]:
-    """Return what each module outside of `runtime` uses, by its short name."""
+    """Return what each module outside of MEETING uses, by its short name."""
     found: dict[str, set[str]] = {}
     for path in sorted(set(SOURCE.rglob("*.py")) - {REFUSING}):
-        if path.relative_to(SOURCE).parts[0] != "runtime" and (used := uses(path.read_text())):
+        if path.relative_to(SOURCE).parts[0] not in MEETING and (used := uses(path.read_text())):
             found.setdefault(short_name(path), set()).update(used)
     return found
 
 
-def test_nobody_but_runtime_asks_for_time_randomness_or_connections() -> None:
+def test_no_other_room_asks_for_time_randomness_or_connections() -> None:
     left = {module: set(names.split()) for module, names in LEFT.items()}
     found = used_by_rooms()
     new = {m: sorted(names - left.get(m, set())) for m, names in found.items()}

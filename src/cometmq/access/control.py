@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cometmq.access.asked import Asked
+from cometmq.access.access_request import AccessRequest
 from cometmq.access.refusals import Refusals
 from cometmq.access.rules import Rules
 from cometmq.errors import AccessRefusedError, CometMQError
@@ -36,7 +36,7 @@ class AccessControl:
         check, refused = self.rules.check, self.refusals.add
 
         def handle(connection: Connection, request: AnyRequest) -> RemotingCommand | None:
-            asked = Asked(request_type, request, connection.peer, connection.peer_ip)
+            asked = AccessRequest(request_type, request, connection.peer, connection.peer_ip)
             try:
                 check(asked)
             except AccessRefusedError as error:
@@ -54,7 +54,7 @@ class AccessControl:
         kind: ResourceKind,
         name: str,
     ) -> None:
-        asked = Asked(request_type, request, connection.peer, connection.peer_ip)
+        asked = AccessRequest(request_type, request, connection.peer, connection.peer_ip)
         try:
             self.rules.check_resource(asked, kind, name)
         except AccessRefusedError as error:
@@ -64,7 +64,7 @@ class AccessControl:
     def check_again(
         self, request_type: AnyRequestType, connection: Connection, request: AnyRequest
     ) -> None:
-        asked = Asked(request_type, request, connection.peer, connection.peer_ip)
+        asked = AccessRequest(request_type, request, connection.peer, connection.peer_ip)
         try:
             self.rules.judge(asked)
         except AccessRefusedError as error:
@@ -75,7 +75,7 @@ class AccessControl:
         self, request_type: AnyRequestType, connection: Connection, request: AnyRequest
     ) -> str:
         return self.rules.sender_of(
-            Asked(request_type, request, connection.peer, connection.peer_ip)
+            AccessRequest(request_type, request, connection.peer, connection.peer_ip)
         )
 
     def permits(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cometmq.access.asked import Asked
+from cometmq.access.access_request import AccessRequest
 from cometmq.errors import AccessRefusedError
 from cometmq.logs.loggers import get_logger
 from cometmq.runtime.clock import Clock
@@ -29,7 +29,7 @@ class Refusals:
         self._told: dict[tuple[str, str, str], int] = {}
         self._untold = 0
 
-    def add(self, asked: Asked, error: AccessRefusedError) -> None:
+    def add(self, asked: AccessRequest, error: AccessRefusedError) -> None:
         """Count one refusal."""
         self.counts[error.reason] = self.counts.get(error.reason, 0) + 1
         now_s = self._monotonic()

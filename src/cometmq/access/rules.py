@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from cometmq.access.asked import Asked
+from cometmq.access.access_request import AccessRequest
 from cometmq.metrics.exposition import Exposition
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind
 from cometmq.remoting.dispatch import Handlers
@@ -39,25 +39,25 @@ class Rules(Protocol):
     async def close(self) -> None:
         """End threads and write what is due. Idempotent."""
 
-    def check(self, asked: Asked) -> None:
+    def check(self, asked: AccessRequest) -> None:
         """Raise AccessRefusedError unless the sender is known and may send this request.
 
         Check the signature first: whoever has none must not have a body decoded.
         """
 
-    def judge(self, asked: Asked) -> None:
+    def judge(self, asked: AccessRequest) -> None:
         """Check the rights of a request that passed `check` once more, by the rules that hold now.
 
         Skip the signature: a second check would take it for a replay. Raises AccessRefusedError.
         """
 
-    def check_resource(self, asked: Asked, kind: ResourceKind, name: str) -> None:
+    def check_resource(self, asked: AccessRequest, kind: ResourceKind, name: str) -> None:
         """Check one more resource, which the handler of a request that passed `check` has found.
 
         Raises AccessRefusedError.
         """
 
-    def sender_of(self, asked: Asked) -> str:
+    def sender_of(self, asked: AccessRequest) -> str:
         """Return the account of a request that passed `check`; "" if a white list let it pass, and it
         proves no account.
         """

@@ -61,7 +61,7 @@ from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
-from cometmq.remoting.server import Places, RemotingServer
+from cometmq.remoting.server import ConnectionCounts, RemotingServer
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.clock import BlockingClock, SteadyClock
 from cometmq.runtime.randomness import Randomness
@@ -145,7 +145,7 @@ class Broker:
         self._control = None if self._rules is None else AccessControl(self._rules, clock)
         self._handlers = Handlers(self._control or AdminAccess(config.admin_from), meter)
         self._holdings = Holdings(config.max_bytes_in_flight)
-        self._places = Places(config.max_connections, config.max_connections_per_address)
+        self._counts = ConnectionCounts(config.max_connections, config.max_connections_per_address)
         self._tls = server_tls(config, clock)
         # What encrypts this broker's own connections, to name servers and to its master.
         self._own_tls = None if self._tls is None else self._tls.own
@@ -563,7 +563,7 @@ class Broker:
                 max_kept_bytes=self.config.max_bytes_in_flight_per_connection,
                 max_waiting_requests=self.config.max_waiting_requests_per_connection,
             ),
-            places=self._places,
+            counts=self._counts,
             holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,
@@ -602,8 +602,8 @@ class Broker:
         return monitoring
 
     def _obey_settings(self) -> None:
-        self._places.max_in_all = self.config.max_connections
-        self._places.max_per_address = self.config.max_connections_per_address
+        self._counts.max_in_all = self.config.max_connections
+        self._counts.max_per_address = self.config.max_connections_per_address
 
     async def _listen(self) -> None:
         """Serve clients, also over the VIP channel (Java: fastRemotingServer)."""

@@ -39,12 +39,12 @@ def _declare(
 # -- connections --
 
 _declare(
-    "MAX_CONNECTIONS", "connections", "connections", "Open connections in all.",
+    "MAX_CONNECTIONS", "web.connections", "connections", "Open connections in all.",
     "an idle one of the address with most of them makes room, or the new one is answered 503",
     "a browser has six at most, and a live page one of them",
 )  # fmt: skip
 _declare(
-    "MAX_OF_ADDRESS", "connections", "connections or requests",
+    "MAX_OF_ADDRESS", "web.connections", "connections or requests",
     "Open connections of one address; behind a trusted proxy, requests under way of one client.",
     "503; 429 behind a proxy", "eighty people with all tabs open, behind one address",
 )  # fmt: skip
@@ -54,27 +54,27 @@ _declare(
     "503", "the console warns at its start if they do not suffice for its connections",
 )  # fmt: skip
 _declare(
-    "REQUEST_S", "connections", "seconds",
+    "REQUEST_S", "web.connections", "seconds",
     "Time for a request to come whole; a browser that connects ahead and asks for nothing meets it, too.",
     "the connection is closed", "a form of 1 MiB takes a second on a slow line", slows=True,
 )  # fmt: skip
 _declare(
-    "CHECK_S", "connections", "seconds",
+    "CHECK_S", "web.connections", "seconds",
     "Time in which a client takes nothing of its answer; it may be twice as long.",
     "the connection is closed", "answers have some 100 KiB", slows=True,
 )  # fmt: skip
 _declare(
-    "MAX_TLS_HANDSHAKES", "encrypted", "handshakes", "TLS handshakes that are under way at once.",
+    "MAX_TLS_HANDSHAKES", "web.encrypted", "handshakes", "TLS handshakes that are under way at once.",
     "the others wait; one that has lasted for more than a second is closed for them",
     "a browser shakes hands once for a connection, and keeps it", slows=True,
 )  # fmt: skip
 _declare(
-    "MAX_TLS_HANDSHAKES_PER_SECOND", "encrypted", "handshakes",
+    "MAX_TLS_HANDSHAKES_PER_SECOND", "web.encrypted", "handshakes",
     "TLS handshakes that begin within a second.", "the others wait, and addresses take turns",
     "a handshake takes about 1 ms of the loop that makes the pages", slows=True,
 )  # fmt: skip
 _declare(
-    "HANDSHAKE_S", "encrypted", "seconds",
+    "HANDSHAKE_S", "web.encrypted", "seconds",
     "Time from the connect to the first byte, and from there to the end of a TLS handshake.",
     "the connection is closed", "a handshake takes two round trips, and the wait for a place", slows=True,
 )  # fmt: skip
@@ -82,56 +82,56 @@ _declare(
 # -- heads of requests --
 
 _declare(
-    "MAX_HEADERS", "connections", "headers", "Headers of a request.", "431",
+    "MAX_HEADERS", "web.connections", "headers", "Headers of a request.", "431",
     "browsers and proxies send some forty",
 )  # fmt: skip
 _declare(
-    "MAX_HEADER_BYTES", "connections", "bytes", "Request line and headers.", "431",
+    "MAX_HEADER_BYTES", "web.connections", "bytes", "Request line and headers.", "431",
     "browsers send some KiB",
 )  # fmt: skip
 _declare(
-    "MAX_PATH_BYTES", "guard", "bytes", "An address before its `?`.", "414",
+    "MAX_PATH_BYTES", "web.guard", "bytes", "An address before its `?`.", "414",
     "no page's path has a hundred",
 )  # fmt: skip
 _declare(
-    "MAX_QUERY_BYTES", "guard", "bytes", "An address behind its `?`.", "414",
+    "MAX_QUERY_BYTES", "web.guard", "bytes", "An address behind its `?`.", "414",
     "a page's filters have some hundred",
 )  # fmt: skip
 
 # -- accounts --
 
 _declare(
-    "MAX_REQUESTS_OF_ACCOUNT", "guard", "requests", "Requests of one account under way.", _BUSY,
+    "MAX_REQUESTS_OF_ACCOUNT", "web.guard", "requests", "Requests of one account under way.", _BUSY,
     "a page asks for one to three",
 )  # fmt: skip
 _declare(
-    "MAX_STREAMS_OF_ACCOUNT", "guard", "pages", "Live pages of one account.", _BUSY,
+    "MAX_STREAMS_OF_ACCOUNT", "web.guard", "pages", "Live pages of one account.", _BUSY,
     "each is an open tab",
 )  # fmt: skip
 _declare(
-    "MAX_STREAMS", "guard", "pages", "Live pages of all accounts.", _BUSY, "each is an open tab",
+    "MAX_STREAMS", "web.guard", "pages", "Live pages of all accounts.", _BUSY, "each is an open tab",
 )  # fmt: skip
 _declare(
-    "NAME_FAULTS", "logins", "wrong passwords",
+    "NAME_FAULTS", "users.logins", "wrong passwords",
     "Wrong passwords for one name from an address, of which one is forgotten each minute.",
     "429, for a second, and twice as long each time, up to a minute", "who mistypes looks it up",
 )  # fmt: skip
 _declare(
-    "ADDRESS_FAULTS", "logins", "wrong passwords",
+    "ADDRESS_FAULTS", "users.logins", "wrong passwords",
     "Wrong passwords for all names from an address, of which one is forgotten each minute.",
     "429, for a second, and twice as long each time, up to 15 s",
     "an office behind one address mistypes less often",
 )  # fmt: skip
 _declare(
-    "MAX_LOGINS_WAITING", "logins", "logins", "Logins whose password waits to be checked.", _BUSY,
+    "MAX_LOGINS_WAITING", "users.logins", "logins", "Logins whose password waits to be checked.", _BUSY,
     "two are checked at once, each in a tenth of a second",
 )  # fmt: skip
 _declare(
-    "MAX_SESSIONS_OF_ACCOUNT", "sessions", "sessions", "Sessions of one account.",
+    "MAX_SESSIONS_OF_ACCOUNT", "users.sessions", "sessions", "Sessions of one account.",
     "the one used longest ago ends", "a person has one for each browser",
 )  # fmt: skip
 _declare(
-    "MAX_SESSIONS", "sessions", "sessions", "Sessions of all accounts.",
+    "MAX_SESSIONS", "users.sessions", "sessions", "Sessions of all accounts.",
     "the one used longest ago ends", "a person has one for each browser",
 )  # fmt: skip
 
@@ -160,15 +160,15 @@ _declare(
     "MAX_WHY", "routes", "characters", "The reason of an action.", _WRONG, "it is a sentence",
 )  # fmt: skip
 _declare(
-    "MAX_NAME", "fields", "characters", "The name of a topic, a group or a broker.", _WRONG,
+    "MAX_NAME", "views.fields", "characters", "The name of a topic, a group or a broker.", _WRONG,
     "RocketMQ's names have 127 at most",
 )  # fmt: skip
 _declare(
-    "MAX_LINES", "fields", "lines", "Lines of a field that lists.", _WRONG,
+    "MAX_LINES", "views.fields", "lines", "Lines of a field that lists.", _WRONG,
     "messages have some dozen properties",
 )  # fmt: skip
 _declare(
-    "MAX_LINES_TEXT", "fields", "characters", "A field that lists.", _WRONG,
+    "MAX_LINES_TEXT", "views.fields", "characters", "A field that lists.", _WRONG,
     "a message's properties have 32,767 bytes together",
 )  # fmt: skip
 _declare(
@@ -192,22 +192,22 @@ _declare(
     "it is that of name servers",
 )  # fmt: skip
 _declare(
-    "MAX_SCHEMA_NAME", "schemas", "characters", "The name of a schema.", "the action fails",
+    "MAX_SCHEMA_NAME", "schemas.store", "characters", "The name of a schema.", "the action fails",
     "people type it",
 )  # fmt: skip
 _declare(
-    "MAX_SCHEMA", "schemas", "characters", "The text of a schema.", "the action fails",
+    "MAX_SCHEMA", "schemas.store", "characters", "The text of a schema.", "the action fails",
     "large ones have some ten thousand",
 )  # fmt: skip
 _declare(
-    "MAX_SCHEMAS", "schemas", "schemas", "Schemas that a console keeps.", "the action fails",
+    "MAX_SCHEMAS", "schemas.store", "schemas", "Schemas that a console keeps.", "the action fails",
     "one for each topic that people look into",
 )  # fmt: skip
 
 # -- what pages read --
 
 _declare(
-    "MAX_DECODINGS", "schemas", "bodies", "Bodies that are decoded, or wait for it.",
+    "MAX_DECODINGS", "schemas.store", "bodies", "Bodies that are decoded, or wait for it.",
     "the page says so", "each is a page that somebody opens",
 )  # fmt: skip
 _declare(

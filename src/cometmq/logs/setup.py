@@ -1,7 +1,7 @@
 """Sets up a process's log: lines for people on a terminal, one JSON object a line otherwise.
 
 Logging a line neither raises nor waits (`line_writer`), the lines of one kind are limited
-(`log_limits`), and secrets are hidden.
+(`limits`), and secrets are hidden.
 """
 
 from __future__ import annotations

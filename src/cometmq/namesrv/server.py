@@ -31,7 +31,7 @@ from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
 from cometmq.remoting.request_meter import RequestMeter
-from cometmq.remoting.server import Places, RemotingServer
+from cometmq.remoting.server import ConnectionCounts, RemotingServer
 from cometmq.runtime.clock import BlockingClock
 from cometmq.runtime.configuration.config import Configuration
 from cometmq.runtime.slices import run_slices
@@ -106,7 +106,9 @@ class NameServer:
                 max_kept_bytes=self.config.max_bytes_in_flight_per_connection,
                 max_waiting_requests=self.config.max_waiting_requests_per_connection,
             ),
-            places=Places(self.config.max_connections, self.config.max_connections_per_address),
+            counts=ConnectionCounts(
+                self.config.max_connections, self.config.max_connections_per_address
+            ),
             holdings=self._holdings,
             idle_timeout_s=self.config.server_channel_max_idle_time_seconds,
             backlog=self.config.server_socket_backlog,

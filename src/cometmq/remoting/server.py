@@ -44,10 +44,10 @@ DEFAULT_CONNECTIONS_PER_ADDRESS: Final = 20_000
 _SILENT_AT_LEAST_S: Final = 1.0
 
 
-class Places:
+class ConnectionCounts:
     """Counts the connections of a server, or of several listeners, in all and by their addresses.
 
-    One address is what one subscriber has: of IPv6 a whole /64, or one machine could take all places.
+    One address is what one subscriber has: of IPv6 a whole /64, or one machine could take all connections.
 
     `max_in_all` and `max_per_address` may be changed; 0 is no limit per address. For the loop's
     thread only.
@@ -86,9 +86,9 @@ class RemotingServer:
     `on_connect` and `on_disconnect` are called on the loop for each connection. The server closes a
     connection that neither reads nor writes for `idle_timeout_s`, one that has sent nothing at all
     after `silent_timeout_s`, and one whose frame does not arrive in time (see `ConnectionLimits`).
-    Where `places` has no more, or when few file descriptors are left, a new connection takes the
+    When a limit of `counts` is reached, or few file descriptors are left, a new connection takes the
     place of the one that has been silent for longest, or is told the reason and closed. `holdings`
-    bounds what all connections hold; several listeners may share it, and `places`. With `tls`, whose
+    bounds what all connections hold; several listeners may share it, and `counts`. With `tls`, whose
     certificates are loaded, it serves TLS as its mode says, and connections have a place from the
     moment when they are accepted. With
     `protection` peers that it does not admit get a refusal of each request. The port is taken from
@@ -106,7 +106,7 @@ class RemotingServer:
         holdings: Holdings | None = None,
         idle_timeout_s: float = 120.0,
         silent_timeout_s: float = SILENT_TIMEOUT_S,
-        places: Places | None = None,
+        counts: ConnectionCounts | None = None,
         backlog: int = 1024,
         tls: ServerTls | None = None,
         on_connect: Callable[[Connection], None] | None = None,
@@ -125,7 +125,7 @@ class RemotingServer:
         self._serialize_type = serialize_type
         self._idle_timeout_s = idle_timeout_s
         self._silent_timeout_s = min(silent_timeout_s, idle_timeout_s)
-        self._places = places or Places()
+        self._counts = counts or ConnectionCounts()
         self._backlog = backlog
         self._tls = tls
         self._door: Door | None = None
@@ -235,7 +235,7 @@ class RemotingServer:
             return
         if not self._admits(connection):
             return
-        self._places.take(connection.peer_ip)
+        self._counts.take(connection.peer_ip)
         self._silent[connection] = None
         self.connections[connection] = None
         connection.on_close.append(self._disconnected)
@@ -248,7 +248,7 @@ class RemotingServer:
             return False
         full = self._no_place(arrival.peer_ip, arrival.descriptor)
         if full is None:
-            self._places.take(arrival.peer_ip)
+            self._counts.take(arrival.peer_ip)
             return True
         limit, reason = full
         self._handlers.limit_hits.hit(limit)
@@ -257,7 +257,7 @@ class RemotingServer:
 
     def _leaves_door(self, arrival: Arrival) -> None:
         """Free a place: the connection is closed, or takes one as any that is served."""
-        self._places.free(arrival.peer_ip)
+        self._counts.free(arrival.peer_ip)
 
     def _is_stranger(self, arrival: Arrival) -> bool:
         """Return whether the peer of a connection that was just accepted is not served."""
@@ -273,7 +273,7 @@ class RemotingServer:
         return self._protection.admits(connection.peer_ip, connection.local_ip)
 
     def _disconnected(self, connection: Connection) -> None:
-        self._places.free(connection.peer_ip)
+        self._counts.free(connection.peer_ip)
         self.connections.pop(connection, None)
         self._silent.pop(connection, None)
         if self._on_disconnect is not None:
@@ -299,26 +299,26 @@ class RemotingServer:
 
         Who has been silent for longest makes room.
         """
-        places = self._places
+        counts = self._counts
         hits = self._handlers.limit_hits
-        if 0 < places.max_per_address <= places.of(address):
+        if 0 < counts.max_per_address <= counts.of(address):
             return (
                 "maxConnectionsPerAddress",
                 (
-                    f"{places.of(address)} connections from {network_of(address)} are open, the limit "
-                    f"maxConnectionsPerAddress is {places.max_per_address}; close some, use more "
+                    f"{counts.of(address)} connections from {network_of(address)} are open, the limit "
+                    f"maxConnectionsPerAddress is {counts.max_per_address}; close some, use more "
                     "addresses, or raise it"
                 ),
             )
-        if places.taken >= places.max_in_all:
+        if counts.taken >= counts.max_in_all:
             if self._drop_silent():
                 hits.hit("maxConnections")
                 return None
             return (
                 "maxConnections",
                 (
-                    f"{places.taken} connections are open, the limit maxConnections is "
-                    f"{places.max_in_all}; try again later, or raise it"
+                    f"{counts.taken} connections are open, the limit maxConnections is "
+                    f"{counts.max_in_all}; try again later, or raise it"
                 ),
             )
         if descriptor >= self._most_descriptors:
@@ -328,7 +328,7 @@ class RemotingServer:
             return (
                 "RLIMIT_NOFILE",
                 (
-                    f"{places.taken} connections are open and too few file descriptors are left: the "
+                    f"{counts.taken} connections are open and too few file descriptors are left: the "
                     f"limit RLIMIT_NOFILE is {self._descriptor_limit}, of which "
                     f"{self._descriptor_limit - self._most_descriptors} are kept for files; raise the "
                     "limit (ulimit -n, or LimitNOFILE in the systemd unit)"

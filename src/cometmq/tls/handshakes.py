@@ -23,6 +23,7 @@ from cometmq.runtime.sockets.addresses import network_of
 from cometmq.runtime.sockets.arrivals import Arrival
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.tls.records import RecordTurns
+from cometmq.tls.transport import connect_tls
 
 log = structlog.get_logger(__name__)
 
@@ -390,8 +391,13 @@ class _Guest:
     async def _shake_hands(self) -> None:
         handshakes = self._door.handshakes
         try:
-            await self.arrival.connect_tls(
-                self._enter, self._door.tls.context, handshakes.timeout_s, handshakes.turns
+            await connect_tls(
+                self.arrival,
+                self._enter,
+                self._door.tls.context,
+                handshakes.timeout_s,
+                handshakes.turns,
+                handshakes.charge,
             )
         except (OSError, ssl.SSLError) as error:
             if not self.closed:
@@ -399,7 +405,6 @@ class _Guest:
                 self.drop(FAILED, handshake_reason(error))
         finally:
             self._task = None
-            handshakes.charge(self.arrival.handshake_s)
             if not self.closed:
                 self.close()
             handshakes.ended(self)

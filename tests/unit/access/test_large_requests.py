@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.remoting.line import Line
 
-from cometmq.access.asked import Asked
+from cometmq.access.access_request import AccessRequest
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
 from cometmq.access.plain.rules import PlainRules
@@ -127,12 +127,12 @@ def heartbeat(topics: Iterable[str], groups: int = 1, **more: str) -> bytes:
     return json.dumps({"clientID": "c1", "consumerDataSet": data}).encode()
 
 
-def asked_by(frame: bytes) -> Asked:
+def asked_by(frame: bytes) -> AccessRequest:
     (parts,) = FrameDecoder().feed(frame)
     decoder = RequestDecoder()
     row = requests.HEART_BEAT
     decoder.register(row.code, row.header)
-    return Asked(row, decoder.decode(parts, row.code), "10.0.0.9:4711", "10.0.0.9")
+    return AccessRequest(row, decoder.decode(parts, row.code), "10.0.0.9:4711", "10.0.0.9")
 
 
 def topics(count: int = 4_000) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.waits import WAIT_S
 
-from cometmq.access.asked import Asked
+from cometmq.access.access_request import AccessRequest
 from cometmq.access.config import AccessConfig
 from cometmq.access.plain.accounts import SUB, Account, PlainAccount
 from cometmq.access.plain.rules import PlainRules, _check_permission
@@ -73,7 +73,7 @@ def asked_for(
     secret: str = SECRET,
     serialize_type: SerializeType = SerializeType.JSON,
     change: dict[str, str] | None = None,
-) -> Asked:
+) -> AccessRequest:
     """Return a request as it arrives; `change` is what somebody did to it on its way."""
     command: RemotingCommand = row.command(header, body)
     if account is not None:
@@ -87,11 +87,11 @@ def asked_of(
     command: RemotingCommand,
     ip: str = "10.0.0.1",
     serialize_type: SerializeType = SerializeType.JSON,
-) -> Asked:
+) -> AccessRequest:
     decoder = RequestDecoder()
     decoder.register(row.code, row.header)
     (frame,) = FrameDecoder(1 << 24).feed(encode_command(command, serialize_type))
-    return Asked(row, decoder.decode(frame, row.code), f"{ip}:4711", ip)
+    return AccessRequest(row, decoder.decode(frame, row.code), f"{ip}:4711", ip)
 
 
 def test_a_field_that_is_left_out_names_nothing() -> None:
@@ -103,7 +103,7 @@ def test_a_field_that_is_left_out_names_nothing() -> None:
         assert [name for _, name in asked.resources()] == named
 
 
-def send(topic: str, **options: Any) -> Asked:
+def send(topic: str, **options: Any) -> AccessRequest:
     header = h.SendMessageRequestHeaderV2(
         producer_group="shop",
         topic=topic,
@@ -117,7 +117,7 @@ def send(topic: str, **options: Any) -> Asked:
     return asked_for(requests.SEND_MESSAGE_V2, header, b"tea", **options)
 
 
-def pull(topic: str, group: str, **options: Any) -> Asked:
+def pull(topic: str, group: str, **options: Any) -> AccessRequest:
     header = h.PullMessageRequestHeader(
         consumer_group=group,
         topic=topic,
@@ -132,19 +132,19 @@ def pull(topic: str, group: str, **options: Any) -> Asked:
     return asked_for(requests.PULL_MESSAGE, header, **options)
 
 
-def heartbeat(group: str, *topics: str, **options: Any) -> Asked:
+def heartbeat(group: str, *topics: str, **options: Any) -> AccessRequest:
     subscriptions = [SubscriptionData(topic=topic) for topic in topics]
     data = ConsumerData(group_name=group, subscription_data_set=subscriptions)
     beat = HeartbeatData(client_id="c", consumer_data_set=[data])
     return asked_for(requests.HEART_BEAT, NoHeader(), beat, **options)
 
 
-def route(topic: str, **options: Any) -> Asked:
+def route(topic: str, **options: Any) -> AccessRequest:
     header = h.GetRouteInfoRequestHeader(topic=topic)
     return asked_for(requests.GET_ROUTEINFO_BY_TOPIC, header, **options)
 
 
-def members(group: str) -> Asked:
+def members(group: str) -> AccessRequest:
     header = h.GetConsumerListByGroupRequestHeader(consumer_group=group)
     return asked_for(requests.GET_CONSUMER_LIST_BY_GROUP, header)
 
@@ -212,7 +212,7 @@ async def test_what_only_tells_of_a_topic_is_for_whoever_may_use_it(rules: Plain
 
 
 async def test_replies_are_free_to_the_topic_of_the_own_cluster_only(rules: PlainRules) -> None:
-    def reply(topic: str) -> Asked:
+    def reply(topic: str) -> AccessRequest:
         header = h.SendMessageRequestHeaderV2(
             producer_group="shop",
             topic=topic,
@@ -324,7 +324,7 @@ async def test_who_is_not_known_is_refused(
             rules.check(asked_of(asked.row, _again(asked), serialize_type=serialize_type))
 
 
-def _again(asked: Asked) -> RemotingCommand:
+def _again(asked: AccessRequest) -> RemotingCommand:
     return RemotingCommand(asked.row.code, ext=dict(asked.ext), body=asked.body)
 
 

@@ -16,7 +16,7 @@ from cometmq.protocol.frame import FrameDecoder
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
-from cometmq.remoting.server import Places, RemotingServer
+from cometmq.remoting.server import ConnectionCounts, RemotingServer
 
 LIMIT = 1 << 20
 LARGE = echo(body=bytes(300_000), opaque=77)
@@ -192,7 +192,7 @@ async def test_a_connection_that_never_sends_a_byte_is_closed_before_others() ->
 
 
 async def test_a_silent_connection_gives_its_place_to_a_new_one() -> None:
-    async with running(places=Places(2)) as server:
+    async with running(counts=ConnectionCounts(2)) as server:
         spoken, silent = await Peer.connect(server), await Peer.connect(server)
         await spoken.ask(echo())
         await until(lambda: len(server.connections) == 2)

@@ -21,7 +21,7 @@ from cometmq.protocol.frame import FrameDecoder
 from cometmq.remoting.calls import UNASKED
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
-from cometmq.remoting.server import Places, RemotingServer
+from cometmq.remoting.server import ConnectionCounts, RemotingServer
 from cometmq.testing.ports import HeldPort
 
 ANSWER_LENGTH = 100_000
@@ -129,7 +129,7 @@ async def test_a_peer_that_resets_at_once_is_no_trouble() -> None:
 
 
 async def test_connections_above_the_limit_are_refused() -> None:
-    async with running(places=Places(2)) as server:
+    async with running(counts=ConnectionCounts(2)) as server:
         served = [await Peer.connect(server) for _ in range(2)]
         for peer in served:
             await peer.ask(echo())
@@ -254,14 +254,14 @@ async def test_a_port_that_is_taken_is_named() -> None:
 
 
 def test_the_addresses_of_one_ipv6_subscriber_share_their_places() -> None:
-    places = Places(max_per_address=2)
+    counts = ConnectionCounts(max_per_address=2)
     for address in ("2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "10.0.0.1", "10.0.0.2"):
-        places.take(address)
-    assert places.of("2001:db8::3%eth0") == 2
-    assert places.of("2001:db8:0:1::2") == places.of("10.0.0.1") == 1
-    places.free("2001:db8::1")
-    places.free("2001:db8::2")
-    assert places.of("2001:db8::1") == 0
+        counts.take(address)
+    assert counts.of("2001:db8::3%eth0") == 2
+    assert counts.of("2001:db8:0:1::2") == counts.of("10.0.0.1") == 1
+    counts.free("2001:db8::1")
+    counts.free("2001:db8::2")
+    assert counts.of("2001:db8::1") == 0
 
 
 async def test_a_server_that_ends_in_the_turn_in_which_a_client_arrives_does_end() -> None:

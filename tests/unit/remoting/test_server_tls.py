@@ -34,7 +34,7 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handler, Handlers
 from cometmq.remoting.protected import ProtectedMode
-from cometmq.remoting.server import Places, RemotingServer
+from cometmq.remoting.server import ConnectionCounts, RemotingServer
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.configuration.config import from_properties
 from cometmq.runtime.tasks import TaskOwner
@@ -426,16 +426,16 @@ async def test_who_does_not_go_on_makes_room_for_others(files: Files) -> None:
 
 
 async def test_connections_in_handshake_have_places(files: Files) -> None:
-    places = Places(max_per_address=3)
-    async with serving(config_of(files.server), places=places) as served:
+    counts = ConnectionCounts(max_per_address=3)
+    async with serving(config_of(files.server), counts=counts) as served:
         async with peers(served.address, 5, client_hello()[:50]):
             await until(lambda: served.hits.get("maxConnectionsPerAddress", 0) == 2)
-            assert places.taken == 3
-        await until(lambda: places.taken == 0)
+            assert counts.taken == 3
+        await until(lambda: counts.taken == 0)
 
 
 async def test_a_silent_guest_makes_room_after_a_second(files: Files) -> None:
-    places = Places(max_in_all=2)
+    counts = ConnectionCounts(max_in_all=2)
 
     async def is_served() -> bool:
         try:
@@ -444,8 +444,8 @@ async def test_a_silent_guest_makes_room_after_a_second(files: Files) -> None:
             return False
 
     config = config_of(files.server)
-    async with serving(config, places=places) as served, peers(served.address, 2, b""):
-        await until(lambda: places.taken == 2)
+    async with serving(config, counts=counts) as served, peers(served.address, 2, b""):
+        await until(lambda: counts.taken == 2)
         await until(is_served)
 
 
@@ -523,25 +523,25 @@ class OthersOnly(ProtectedMode):
 
 async def test_no_handshake_is_spent_on_a_stranger(files: Files) -> None:
     protection = OthersOnly("this broker", "remedy")
-    places = Places()
-    async with serving(config_of(files.server), protection=protection, places=places) as served:
+    counts = ConnectionCounts()
+    async with serving(config_of(files.server), protection=protection, counts=counts) as served:
         with pytest.raises(RemotingError, match="protectedMode"):
             await answer_of(served.address, Tls(ca_file=files.trusted))
         assert served.outcomes["completed"] == 0
         assert await answer_of(served.address, None) == ResponseCode.NO_PERMISSION
-        await until(lambda: places.taken == 0)
+        await until(lambda: counts.taken == 0)
 
 
 async def test_strangers_that_say_nothing_take_no_place(files: Files) -> None:
     """They connect to a port that serves TLS, and whether they want TLS is never known."""
     protection = OthersOnly("this broker", "remedy")
-    places = Places(max_in_all=2)
+    counts = ConnectionCounts(max_in_all=2)
     async with (
-        serving(config_of(files.server), protection=protection, places=places) as served,
+        serving(config_of(files.server), protection=protection, counts=counts) as served,
         peers(served.address, MOST_STRANGERS + 8, b"") as silent,
     ):
         await until(lambda: protection.taken == 8)
-        assert places.taken == 0
+        assert counts.taken == 0
         assert served.tls.handshakes.open_count <= MOST_STRANGERS
         # The first ones made room; who comes now still reads why it is not served.
         await until(lambda: sum(_is_closed(sock) for sock in silent) == 8)

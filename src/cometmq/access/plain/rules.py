@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import structlog
 
-from cometmq.access.asked import Asked
+from cometmq.access.access_request import AccessRequest
 from cometmq.access.config import AccessConfig
 from cometmq.access.freshness import Freshness
 from cometmq.access.plain.accounts import ANY, DENY, PUB, SUB, Account, permits
@@ -108,13 +108,13 @@ class PlainRules:
 
     # Judging
 
-    def check(self, asked: Asked) -> None:
+    def check(self, asked: AccessRequest) -> None:
         self._judge(self._signed_by(asked), asked)
 
-    def judge(self, asked: Asked) -> None:
+    def judge(self, asked: AccessRequest) -> None:
         self._judge(self._known(asked), asked)
 
-    def _judge(self, account: Account | None, asked: Asked) -> None:
+    def _judge(self, account: Account | None, asked: AccessRequest) -> None:
         row = asked.row
         if account is None or account.is_admin or row.right is _NO_RIGHT:
             return
@@ -123,7 +123,7 @@ class PlainRules:
             if not asked.is_reply(name, self.identity):
                 _check_permission(account, row, needed, kind, name)
 
-    def _signed_by(self, asked: Asked) -> Account | None:
+    def _signed_by(self, asked: AccessRequest) -> Account | None:
         """Return the account that has signed a request, freshly; None where white lists let it pass.
 
         `_known` believes what the request says.
@@ -140,13 +140,13 @@ class PlainRules:
             raise _refused(f"not fresh: {fault} (accessKey={access_key})", "stale", access_key)
         return account
 
-    def check_resource(self, asked: Asked, kind: ResourceKind, name: str) -> None:
+    def check_resource(self, asked: AccessRequest, kind: ResourceKind, name: str) -> None:
         account = self._known(asked)
         if account is None or account.is_admin:
             return
         _check_permission(account, asked.row, _NEEDED[asked.row.right], kind, name)
 
-    def sender_of(self, asked: Asked) -> str:
+    def sender_of(self, asked: AccessRequest) -> str:
         account = self._known(asked)
         return "" if account is None else account.access_key
 
@@ -166,7 +166,7 @@ class PlainRules:
             return False
         return True
 
-    def _known(self, asked: Asked) -> Account | None:
+    def _known(self, asked: AccessRequest) -> Account | None:
         """Return the account of a request; None where white lists let it pass as it is."""
         if self._table.white and self._is_white(asked.peer_ip):
             return None

@@ -20,7 +20,7 @@ from typing import Final
 
 import structlog
 
-from cometmq.access.asked import Asked
+from cometmq.access.access_request import AccessRequest
 from cometmq.access.config import AccessConfig
 from cometmq.access.credentials import INIT_KEY, INNER_KEY, init_user, inner_credentials
 from cometmq.access.freshness import Freshness
@@ -174,17 +174,17 @@ class UserRules:
 
     # -- requests --
 
-    def check(self, asked: Asked) -> None:
+    def check(self, asked: AccessRequest) -> None:
         if not self._is_for_all(asked.row):
             name, account = self._signed_by(asked)
             self._judge(name, account, asked)
 
-    def judge(self, asked: Asked) -> None:
+    def judge(self, asked: AccessRequest) -> None:
         if not self._is_for_all(asked.row):
             name, account = self._named(asked)
             self._judge(name, account, asked)
 
-    def _judge(self, name: str, account: _Account, asked: Asked) -> None:
+    def _judge(self, name: str, account: _Account, asked: AccessRequest) -> None:
         if self._may_name_all(name, account, asked):
             return
         row, ip = asked.row, asked.peer_ip
@@ -201,7 +201,7 @@ class UserRules:
         code = row.code
         return code in self._open_codes or (code in self._unsigned_codes and not row.actions)
 
-    def _may_name_all(self, name: str, account: _Account, asked: Asked) -> bool:
+    def _may_name_all(self, name: str, account: _Account, asked: AccessRequest) -> bool:
         """Return whether a user may send the request whatever it names.
 
         Raises AccessRefusedError if it takes a Super user.
@@ -220,7 +220,7 @@ class UserRules:
             return True
         return not row.actions or row.code in self._user_codes
 
-    def check_resource(self, asked: Asked, kind: ResourceKind, name: str) -> None:
+    def check_resource(self, asked: AccessRequest, kind: ResourceKind, name: str) -> None:
         if not self._authorizes or asked.row.code in self._user_codes or not asked.row.actions:
             return
         user = asked.ext.get(ACCESS_KEY, "")
@@ -230,7 +230,7 @@ class UserRules:
         if not account.is_super:
             self._check(user, account, asked.row, asked.peer_ip, kind, name)
 
-    def sender_of(self, asked: Asked) -> str:
+    def sender_of(self, asked: AccessRequest) -> str:
         code = asked.row.code
         if code in self._open_codes or (code in self._unsigned_codes and not asked.row.actions):
             try:
@@ -255,7 +255,7 @@ class UserRules:
             return False
         return True
 
-    def _signed_by(self, asked: Asked) -> tuple[str, _Account]:
+    def _signed_by(self, asked: AccessRequest) -> tuple[str, _Account]:
         """Return the user who has signed a request, freshly (Java: DefaultAuthenticationHandler).
 
         `_named` believes what the request says.
@@ -269,7 +269,7 @@ class UserRules:
             raise _refused(f"not fresh: {fault} (User:{name})", "stale", name)
         return name, account
 
-    def _named(self, asked: Asked) -> tuple[str, _Account]:
+    def _named(self, asked: AccessRequest) -> tuple[str, _Account]:
         """Return who the request says has signed it."""
         name = asked.ext.get(ACCESS_KEY)
         if not name:

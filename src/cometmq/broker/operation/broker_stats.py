@@ -115,7 +115,7 @@ class BrokerStats:
 
     async def sample(self) -> None:
         """Sample all counters, in slices. To be called every SAMPLE_PERIOD_S."""
-        # Asked before anything is forgotten, which makes room.
+        # AccessRequest before anything is forgotten, which makes room.
         is_full = self._traffic.is_full
         await run_slices(self._sampler.sample(self._counters(is_full)))
         known = self._store.queues.put_totals

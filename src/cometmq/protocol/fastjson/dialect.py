@@ -12,7 +12,7 @@ Besides, as in fastjson, a null counts as a missing key, and `"7"` counts as a n
 sends tag codes like this).
 
 msgspec decodes strict JSON, which every other peer sends, in one pass. The rest runs only if that
-pass fails: `json_short_keys` and `json_keys` for keys, this module for references and nulls. The time of all this grows
+pass fails: `short_keys` and `keys` for keys, this module for references and nulls. The time of all this grows
 only with the length of a body. Depth, values and copies made for references are bounded.
 """
 

@@ -1,4 +1,4 @@
-"""Quote the keys of short bodies as `json_keys` does, without numpy, whose import takes a tenth of a
+"""Quote the keys of short bodies as `keys` does, without numpy, whose import takes a tenth of a
 second and 12 MB.
 
 All looks for words, blanks and brackets are made in a copy of the same length, in which a comma stands

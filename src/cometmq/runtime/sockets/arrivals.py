@@ -2,11 +2,6 @@
 
 The bytes stay in the kernel (MSG_PEEK), so that the same port can serve plain connections and TLS,
 and a peer that begins a handshake and does not go on costs a descriptor and nothing else.
-
-A transport of asyncio, or of uvloop, reads as soon as it is made, before TLS is set up. What it has
-read then is handed to TLS as if it came later. Why not let the loop do all of it
-(`connect_accepted_socket(ssl=…)`): the transport that it returns does not count the bytes that wait
-in the one beneath, so a peer that does not read would hold megabytes that nobody sees.
 """
 
 from __future__ import annotations
@@ -14,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-import ssl
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, cast
 
 from cometmq.logs.loggers import get_logger
 from cometmq.runtime.sockets.address_list import plain_ip
 from cometmq.runtime.sockets.addresses import join_address
-from cometmq.tls.records import RecordReader, RecordTurns
 
 log = get_logger(__name__)
 
@@ -38,11 +31,12 @@ _LOOK_AGAIN_S: Final = 0.05
 _HELLO_BYTES: Final = 64 * 1024
 # A record of TLS 1.2 with a fatal alert: access_denied (RFC 8446, 6.2).
 _ACCESS_DENIED: Final = bytes((21, 3, 3, 0, 2, 2, 49))
-# A TLS connection that is closed waits so long for the peer to take what is unsent, and to close.
-_SHUTDOWN_TIMEOUT_S: Final = 10.0
 _CANNOT_ACCEPT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # The state of a connection whose peer still sends (Linux: tcp_states.h).
 _TCP_ESTABLISHED: Final = 1
+
+# For other rooms, which may not import `socket`.
+Socket = socket.socket
 
 
 class Arrival:
@@ -53,8 +47,6 @@ class Arrival:
         self.peer = join_address(self.peer_ip, int(peer[1]))
         self._loop = asyncio.get_running_loop()
         self.made_at = self._loop.time()
-        # The processor time that its handshake has taken.
-        self.handshake_s = 0.0
         self._socket: socket.socket | None = sock
         self._wanted = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -123,7 +115,7 @@ class Arrival:
         """
         first = self._first = _First(protocol)
         connecting = self._loop.create_task(
-            self._loop.connect_accepted_socket(lambda: first, self._take())
+            self._loop.connect_accepted_socket(lambda: first, self.take())
         )
         try:
             await asyncio.shield(connecting)
@@ -138,61 +130,15 @@ class Arrival:
         """Return whether `connect` has given the connection to its protocol."""
         return self._first is not None and self._first.is_made
 
-    async def connect_tls(
-        self,
-        new_protocol: Callable[[], asyncio.Protocol],
-        tls: ssl.SSLContext,
-        timeout_s: float,
-        turns: RecordTurns,
-    ) -> None:
-        """Shake hands, and serve the connection, whose records are opened in `turns`.
-
-        Raises OSError, and has closed it then.
-        """
-        early, entry = _Early(), _Entry()
-        raw = await self._loop.connect_accepted_socket(lambda: early, self._take())
-        under: asyncio.Transport = raw[0]
-        names = {name: under.get_extra_info(name) for name in ("peername", "sockname")}
-        try:
-            under.pause_reading()
-            shaking_hands = self._loop.create_task(
-                self._loop.start_tls(
-                    under,
-                    entry,
-                    tls,
-                    server_side=True,
-                    ssl_handshake_timeout=timeout_s,
-                    ssl_shutdown_timeout=_SHUTDOWN_TIMEOUT_S,
-                )
-            )
-            try:
-                await asyncio.sleep(0)
-                if early.is_lost:
-                    raise ConnectionResetError("the peer closed before the handshake began")
-                # `start_tls` has asked for TLS to be connected and for reading to go on in the next
-                # turn of the loop. This comes behind them, and before anything is read.
-                self._loop.call_soon(early.hand_over, under, turns)
-                transport = await shaking_hands
-            except BaseException:
-                shaking_hands.cancel()
-                raise
-        except BaseException:
-            under.abort()
-            raise
-        finally:
-            self.handshake_s = 0.0 if early.reader is None else early.reader.work_s
-        assert transport is not None, "start_tls returns a transport or raises"
-        assert early.reader is not None, "no handshake is done without it"
-        entry.hand_over(TlsTransport(transport, under, early.reader, names), new_protocol)
-
-    # -- inside --
-
-    def _take(self) -> socket.socket:
+    def take(self) -> Socket:
+        """Give the socket away: the arrival counts as closed, and the caller closes the socket."""
         self._stop_waiting()
         sock, self._socket = self._socket, None
         assert sock is not None, "the arrival is closed"
         _low_water(sock, 1)
         return sock
+
+    # -- inside --
 
     def _look(self) -> None:
         """Say that enough has come, or wait on."""
@@ -228,72 +174,6 @@ class Arrival:
             _low_water(self._socket, count)
 
 
-class TlsTransport(asyncio.Transport):
-    """A TLS transport that counts the bytes of the transport beneath, too, as unsent.
-
-    `names` are what it was asked for by then: one that is lost tells of no peer any more.
-    """
-
-    def __init__(
-        self,
-        over: asyncio.Transport,
-        under: asyncio.Transport,
-        reader: RecordReader,
-        names: dict[str, Any],
-    ) -> None:
-        self._over = over
-        self._under = under
-        self._reader = reader
-        self._names = names
-        self.write = over.write  # type: ignore[method-assign]  # saves a call
-        self.is_reading = over.is_reading  # type: ignore[method-assign]  # the same
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        found = self._names.get(name)
-        return self._over.get_extra_info(name, default) if found is None else found
-
-    def get_write_buffer_size(self) -> int:
-        return self._over.get_write_buffer_size() + self._under.get_write_buffer_size()
-
-    def writelines(self, list_of_data: Iterable[Any]) -> None:
-        # Each of the buffers would be a TLS record of its own otherwise, however short it is.
-        self._over.write(b"".join(list_of_data))
-
-    def pause_reading(self) -> None:
-        self._reader.hold()
-        self._over.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._over.resume_reading()
-        self._reader.release()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._over.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._over.get_write_buffer_limits()
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    def is_closing(self) -> bool:
-        return self._over.is_closing()
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._over.get_protocol()
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._over.set_protocol(protocol)
-
-    def close(self) -> None:
-        # The peer's own farewell has to be read.
-        self._reader.release()
-        self._over.close()
-
-    def abort(self) -> None:
-        self._over.abort()
-
-
 class _First(asyncio.Protocol):
     """Notes that a connection is made, and gives it its protocol."""
 
@@ -305,73 +185,6 @@ class _First(asyncio.Protocol):
         self.is_made = True
         cast("asyncio.Transport", transport).set_protocol(self._protocol)
         self._protocol.connection_made(transport)
-
-
-class _Early(asyncio.Protocol):
-    """Keeps what a transport reads before TLS is set up: the hello, which is there already."""
-
-    def __init__(self) -> None:
-        self.is_lost = False
-        self.reader: RecordReader | None = None
-        self._received: list[bytes] = []
-
-    def data_received(self, data: bytes) -> None:
-        self._received.append(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as of `Protocol`
-        self.is_lost = True
-
-    def hand_over(self, transport: asyncio.Transport, turns: RecordTurns) -> None:
-        """Let the protocol that the transport has got have what was read, and what comes."""
-        self.reader = RecordReader(turns, transport)
-        received, self._received = b"".join(self._received), []
-        self.reader.data_received(received)
-
-
-class _Entry(asyncio.Protocol):
-    """Stands for the protocol object until the handshake is done.
-
-    The first requests may come with the last bytes of the handshake, before `start_tls` returns, and
-    those of a peer that asks for no answer may be followed by the end of the stream at once.
-    """
-
-    def __init__(self) -> None:
-        self._received: list[bytes] = []
-        # What took over, if something has.
-        self._protocol: asyncio.Protocol | None = None
-        self._ended = self._lost = False
-        self._failure: Exception | None = None
-
-    def data_received(self, data: bytes) -> None:
-        self._received.append(data)
-
-    def eof_received(self) -> None:
-        self._ended = True
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = True
-        self._failure = exc
-        if self._protocol is not None:
-            # The loop had this call on its way when the protocol object took over.
-            self._protocol.connection_lost(exc)
-
-    def hand_over(
-        self, transport: TlsTransport, new_protocol: Callable[[], asyncio.Protocol]
-    ) -> None:
-        """Let a protocol object have the connection, and what came for it. Raises OSError."""
-        if (self._lost or transport.is_closing()) and not self._received:
-            raise ConnectionResetError("the peer closed when the handshake was done") from (
-                self._failure
-            )
-        self._protocol = protocol = new_protocol()
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        for data in self._received:
-            protocol.data_received(data)
-        if self._ended:
-            protocol.eof_received()
-        if self._lost:
-            protocol.connection_lost(self._failure)
 
 
 class ArrivalListener:
@@ -440,10 +253,6 @@ class ArrivalListener:
     def _accept_again(self, listening: socket.socket) -> None:
         del self._timers[listening]
         self._loop.add_reader(listening, self._accept, listening)
-
-
-# For whoever hands sockets on to a server of another library.
-Socket = socket.socket
 
 
 async def bound_sockets(host: str | None, port: int) -> list[socket.socket]:

@@ -1,4 +1,4 @@
-"""The Spark source and sink `rocketmq`: topics of live brokers. The sink is in `sink_writer`.
+"""The Spark source and sink `rocketmq`: topics of live brokers. The sink is in `sink.writer`.
 
 spark.read.format("rocketmq").option("namesrv", "127.0.0.1:9876").option("subscribe", "orders")
 """

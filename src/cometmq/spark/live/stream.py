@@ -4,7 +4,7 @@ An offset of the stream is {"topic": {"broker": {"0": 17}}}: for each queue, the
 message. The first batch of a query has no messages. A queue that appears later joins a batch with
 the first offset that its broker has, and its messages come with the next batch. So the query's
 checkpoint holds the beginning of every queue, and a batch that runs again reads the same messages.
-Besides the offsets it holds marks to recognise a topic that was created again: `live_identity`.
+Besides the offsets it holds marks to recognise a topic that was created again: `identity`.
 """
 
 from __future__ import annotations

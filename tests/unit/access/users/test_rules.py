@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cometmq.access.asked import Asked
+from cometmq.access.access_request import AccessRequest
 from cometmq.access.config import AccessConfig
 from cometmq.access.rules import Identity
 from cometmq.access.users.rules import UserRules
@@ -41,17 +41,17 @@ def asked(
     command: RemotingCommand,
     credentials: Credentials | None = AMY,
     ip: str = "10.0.0.7",
-) -> Asked:
+) -> AccessRequest:
     """Return a request as a server gets it."""
     if credentials is not None:
         Signer(credentials).sign(command)
     (frame,) = FrameDecoder().feed(encode_command(command))
     decoder = RequestDecoder()
     decoder.register(row.code, row.header)
-    return Asked(row, decoder.decode(frame, row.code), f"{ip}:4711", ip)
+    return AccessRequest(row, decoder.decode(frame, row.code), f"{ip}:4711", ip)
 
 
-def is_taken(rules: UserRules, request: Asked) -> bool:
+def is_taken(rules: UserRules, request: AccessRequest) -> bool:
     try:
         rules.check(request)
     except AccessRefusedError:
@@ -98,12 +98,12 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
         await rules.close()
 
 
-def pull(topic: str = "orders", group: str = "billing", **more: Any) -> Asked:
+def pull(topic: str = "orders", group: str = "billing", **more: Any) -> AccessRequest:
     header = h.PullMessageRequestHeader(group, topic, 0, 0, 32, 0, 0, 0, 0)
     return asked(requests.PULL_MESSAGE, requests.PULL_MESSAGE.command(header), **more)
 
 
-def send(topic: str = "orders", producer_group: str = "shop", **more: Any) -> Asked:
+def send(topic: str = "orders", producer_group: str = "shop", **more: Any) -> AccessRequest:
     header = h.SendMessageRequestHeaderV2(
         producer_group=producer_group,
         topic=topic,
@@ -117,7 +117,7 @@ def send(topic: str = "orders", producer_group: str = "shop", **more: Any) -> As
     return asked(requests.SEND_MESSAGE_V2, requests.SEND_MESSAGE_V2.command(header, b"x"), **more)
 
 
-def reply(topic: str) -> Asked:
+def reply(topic: str) -> AccessRequest:
     header = h.SendMessageRequestHeaderV2(
         producer_group="shop",
         topic=topic,
@@ -132,12 +132,12 @@ def reply(topic: str) -> Asked:
     return asked(row, row.command(header, b"x"))
 
 
-def route(topic: str) -> Asked:
+def route(topic: str) -> AccessRequest:
     row = requests.GET_ROUTEINFO_BY_TOPIC
     return asked(row, row.command(h.GetRouteInfoRequestHeader(topic)))
 
 
-def configuration(**more: Any) -> Asked:
+def configuration(**more: Any) -> AccessRequest:
     return asked(
         requests.UPDATE_BROKER_CONFIG,
         requests.UPDATE_BROKER_CONFIG.command(NoHeader(), b"a=b"),
@@ -194,7 +194,7 @@ async def test_who_sends_is_found_out_first(make: Make) -> None:
     ],
 )
 async def test_what_may_be_sent(
-    make: Make, entries: list[str], request_: Callable[[], Asked], is_allowed: bool
+    make: Make, entries: list[str], request_: Callable[[], AccessRequest], is_allowed: bool
 ) -> None:
     rules = await make(*entries)
     # Signed now: a signature is good for a quarter of an hour only, and tests are collected long before.
@@ -204,7 +204,7 @@ async def test_what_may_be_sent(
 async def test_every_resource_of_a_body_is_checked(make: Make) -> None:
     rules = await make("Topic:a Sub", "Group:g Sub")
 
-    def heartbeat(*topics: str) -> Asked:
+    def heartbeat(*topics: str) -> AccessRequest:
         told = [SubscriptionData(topic) for topic in topics]
         data = HeartbeatData("client", [ConsumerData("g", subscription_data_set=told)])
         return asked(requests.HEART_BEAT, requests.HEART_BEAT.command(NoHeader(), data))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _REPLIES: Final = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
-class Asked:
+class AccessRequest:
     """One request as rules judge it: its row of the request table, its parts, and who sent it.
 
     `ext` has all ext fields as texts, also those that the typed header lacks. For the loop's thread,
