@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.waits import WAIT_S
+from tests.waits import WAIT_S, until
 
 import cometmq
 from cometmq.aio import AdminClient, Producer, SimpleConsumer
@@ -23,8 +24,8 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def consumer_of(cluster: Cluster, topic: str, **options: object) -> SimpleConsumer:
-    consumer = SimpleConsumer("billing", namesrv=cluster.namesrv, **options)  # type: ignore[arg-type]
+def consumer_of(cluster: Cluster, topic: str, **options: Any) -> SimpleConsumer:
+    consumer = SimpleConsumer("billing", namesrv=cluster.namesrv, **options)
     consumer.subscribe(topic)
     return consumer
 
@@ -140,15 +141,13 @@ def test_iteration_goes_on_over_a_broker_that_is_away(cluster: Cluster) -> None:
 
         async with consumer_of(cluster, "orders") as consumer:
             working = asyncio.ensure_future(work(consumer))
-            while len(seen) < 10:
-                await asyncio.sleep(1)
+            await until(lambda: len(seen), lambda count: count == 10, wait_s=60)
             await cluster.stop_broker("broker-a")
             await asyncio.sleep(60)
             await cluster.start_broker("broker-a")
             await asyncio.sleep(60)
             await send(cluster, "orders", *(b"%d" % number for number in range(10, 20)))
-            while len(seen) < 20:
-                await asyncio.sleep(1)
+            await until(lambda: len(seen), lambda count: count == 20, wait_s=60)
         await asyncio.wait_for(working, 60)
 
     cluster.run(scenario())
@@ -208,7 +207,9 @@ def test_the_blocking_face(tmp_path: Path) -> None:
         with cometmq.Producer("shop", namesrv=cluster.namesrv) as producer:
             for number in range(20):
                 producer.send(cometmq.Message("orders", b"%d" % number))
-        consumer = cometmq.SimpleConsumer("billing", namesrv=cluster.namesrv, invisible_ms=int(WAIT_S * 1000))
+        consumer = cometmq.SimpleConsumer(
+            "billing", namesrv=cluster.namesrv, invisible_ms=int(WAIT_S * 1000)
+        )
         consumer.subscribe("orders")
         seen = set()
         with consumer:
