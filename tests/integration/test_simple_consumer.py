@@ -37,10 +37,10 @@ async def create(cluster: Cluster, topic: str, queues: int) -> None:
         )
 
 
-async def send(cluster: Cluster, topic: str, *bodies: bytes, **properties: str) -> None:
+async def send(cluster: Cluster, topic: str, *bodies: bytes, tags: str | None = None) -> None:
     async with Producer("shop", namesrv=cluster.namesrv) as producer:
         for body in bodies:
-            await producer.send(Message(topic, body, **properties))
+            await producer.send(Message(topic, body, tags=tags))
 
 
 def test_members_share_all_queues_of_all_brokers(cluster: Cluster) -> None:
