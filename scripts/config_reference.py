@@ -58,6 +58,7 @@ CLIENTS: Final = (
     aio.TransactionProducer,
     aio.PushConsumer,
     aio.LitePullConsumer,
+    aio.SimpleConsumer,
 )
 
 

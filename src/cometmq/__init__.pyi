@@ -22,7 +22,14 @@ from .client.producing.encoding import split_batches
 from .client.producing.requests import create_reply_message
 from .client.producing.selectors import select_by_hash
 from .client.producing.transaction_producer import TransactionListener
-from .client.sync import LitePullConsumer, Producer, PushConsumer, TransactionProducer
+from .client.sync import (
+    LitePullConsumer,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    SimpleConsumer,
+    TransactionProducer,
+)
 from .errors import CometMQError
 from .model.message import Message, MessageExt
 from .model.queue import MessageQueue
@@ -75,10 +82,12 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "ReceivedMessage",
     "RpcHook",
     "SendMessageHook",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "Tls",
     "TransactionListener",
     "TransactionProducer",

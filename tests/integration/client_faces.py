@@ -64,6 +64,12 @@ class Face(Protocol):
     def new_lite_pull_consumer(self, group: str, **options: Any) -> Any:
         """Return a lite pull consumer that is not started."""
 
+    def new_simple_consumer(self, group: str, **options: Any) -> Any:
+        """Return a simple consumer that is not started."""
+
+    def received(self, messages: list[Any]) -> list[Any]:
+        """Return messages whose methods are called like those of a blocking consumer's."""
+
     def started(self, client: Any) -> Any:
         """Start a client that is closed at the test's end."""
 
@@ -90,6 +96,12 @@ class BlockingFace:
 
     def new_lite_pull_consumer(self, group: str, **options: Any) -> Any:
         return cometmq.LitePullConsumer(group, **{"namesrv": self.namesrv, **options})
+
+    def new_simple_consumer(self, group: str, **options: Any) -> Any:
+        return cometmq.SimpleConsumer(group, **{"namesrv": self.namesrv, **options})
+
+    def received(self, messages: list[Any]) -> list[Any]:
+        return messages
 
     def producer(self, group: str, **options: Any) -> Any:
         return self.started(self.new_producer(group, **options))
@@ -161,6 +173,13 @@ class AsyncFace(BlockingFace):
     def new_lite_pull_consumer(self, group: str, **options: Any) -> Any:
         options = {"namesrv": self.namesrv, **options}
         return self.on_loop(cometmq.aio.LitePullConsumer, group, **options)
+
+    def new_simple_consumer(self, group: str, **options: Any) -> Any:
+        options = {"namesrv": self.namesrv, **options}
+        return self.on_loop(cometmq.aio.SimpleConsumer, group, **options)
+
+    def received(self, messages: list[Any]) -> list[Any]:
+        return [OnLoop(message, self.driver) for message in messages]
 
     def listener(self, handle: Handle) -> Any:
         async def listen(messages: list[MessageExt]) -> Any:

@@ -8,8 +8,9 @@ coroutine listener: it runs on the loop thread itself and must use `cometmq.aio`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from types import TracebackType
 from typing import Any
 
 from cometmq.client.blocking import awaited
@@ -18,6 +19,8 @@ from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as Asyn
 from cometmq.client.consuming.push_consumer import ListenerT
 from cometmq.client.consuming.push_consumer import PushConsumer as AsyncPushConsumer
 from cometmq.client.options import takes
+from cometmq.client.popping.message import ReceivedMessage as AsyncReceivedMessage
+from cometmq.client.popping.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
 from cometmq.client.producing.producer import Producer as AsyncProducer
 from cometmq.client.producing.producer import (
     RequestCallback,
@@ -215,6 +218,99 @@ class PushConsumer(BlockingClient, of=AsyncPushConsumer):
 
     def set_concurrency(self, concurrency: int) -> None:
         self._apply(self._async.set_concurrency, concurrency)
+
+
+class ReceivedMessage(MessageExt):
+    """Holds a message like `cometmq.aio.ReceivedMessage`, whose methods it has, but blocks.
+
+    with message:        # acknowledges it, or gives it back if the block raises
+        handle(message.body)
+    """
+
+    __slots__ = ("_async", "_call")
+
+    _async: AsyncReceivedMessage
+    _call: Callable[[Coroutine[Any, Any, None]], None]
+
+    @classmethod
+    def of(
+        cls, message: AsyncReceivedMessage, call: Callable[[Coroutine[Any, Any, None]], None]
+    ) -> ReceivedMessage:
+        """Return a message whose methods run on the loop thread, by `call`."""
+        received = object.__new__(cls)
+        message.copy_to(received)
+        received._async = message
+        received._call = call
+        return received
+
+    def ack(self) -> None:
+        self._call(self._async.ack())
+
+    def nack(self, delay_ms: int = 0) -> None:
+        self._call(self._async.nack(delay_ms))
+
+    def extend(self, invisible_ms: int) -> None:
+        self._call(self._async.extend(invisible_ms))
+
+    def __enter__(self) -> ReceivedMessage:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._call(self._async.__aexit__(exc_type, exc, traceback))
+
+
+class SimpleConsumer(BlockingClient, of=AsyncSimpleConsumer):
+    """Consumes like `cometmq.aio.SimpleConsumer`, whose text follows in `help`, but blocks.
+
+    Use `with` for `async with`, and no `await`. Any thread may call the methods.
+    """
+
+    @takes(AsyncSimpleConsumer)
+    def __init__(self, asynchronous: AsyncSimpleConsumer) -> None:
+        self._async = asynchronous
+        super().__init__(asynchronous)
+
+    def subscribe(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
+    ) -> None:
+        self._apply(self._async.subscribe, topic, tags, sql=sql, predicate=predicate)
+
+    def unsubscribe(self, topic: str) -> None:
+        self._apply(self._async.unsubscribe, topic)
+
+    def receive(
+        self,
+        max_messages: int | None = None,
+        *,
+        invisible_ms: int | None = None,
+        wait_ms: int | None = None,
+    ) -> list[ReceivedMessage]:
+        return [
+            ReceivedMessage.of(message, self._call)
+            for message in self._call(
+                self._async.receive(max_messages, invisible_ms=invisible_ms, wait_ms=wait_ms)
+            )
+        ]
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        return _blocking(aiter(self._async), self._call)
+
+
+def _blocking(
+    messages: AsyncIterator[AsyncReceivedMessage], call: Callable[[Coroutine[Any, Any, Any]], Any]
+) -> Iterator[ReceivedMessage]:
+    """Yield the messages of an asyncio consumer; `call` runs a coroutine on its loop."""
+    while (message := call(_next(messages))) is not None:
+        yield ReceivedMessage.of(message, call)
+
+
+async def _next(messages: AsyncIterator[AsyncReceivedMessage]) -> AsyncReceivedMessage | None:
+    return await anext(messages, None)
 
 
 class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):

@@ -259,6 +259,12 @@ class MessageExt(Message):
         self.reconsume_times = reconsume_times
         self.prepared_transaction_offset = prepared_transaction_offset
 
+    def copy_to(self, other: MessageExt) -> None:
+        """Give `other`, of a class derived from this one, the content of this message; they share it."""
+        for cls in MessageExt.__mro__:
+            for slot in getattr(cls, "__slots__", ()):
+                setattr(other, slot, getattr(self, slot))
+
     def __repr__(self) -> str:
         return (
             f"MessageExt(topic={self.topic!r}, msg_id={self.msg_id!r}, "

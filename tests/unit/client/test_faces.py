@@ -24,6 +24,7 @@ from cometmq import ConsumeResult, Message
 from cometmq.client import sync
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumerOptions
 from cometmq.client.consuming.push_consumer import PushConsumerOptions
+from cometmq.client.popping.simple_consumer import SimpleConsumerOptions
 from cometmq.client.producing.producer import ProducerOptions
 from cometmq.client.producing.transaction_producer import TransactionProducerOptions
 from cometmq.errors import ClientStateError, CometMQError, IllegalArgumentError
@@ -39,6 +40,7 @@ PAIRS = [
     (cometmq.Producer, cometmq.aio.Producer),
     (cometmq.PushConsumer, cometmq.aio.PushConsumer),
     (cometmq.LitePullConsumer, cometmq.aio.LitePullConsumer),
+    (cometmq.SimpleConsumer, cometmq.aio.SimpleConsumer),
     (cometmq.TransactionProducer, cometmq.aio.TransactionProducer),
 ]
 
@@ -68,6 +70,7 @@ def test_both_faces_have_the_same_methods_and_parameters(
         (cometmq.aio.Producer, ProducerOptions),
         (cometmq.aio.PushConsumer, PushConsumerOptions),
         (cometmq.aio.LitePullConsumer, LitePullConsumerOptions),
+        (cometmq.aio.SimpleConsumer, SimpleConsumerOptions),
         (cometmq.aio.TransactionProducer, TransactionProducerOptions),
     ],
 )
@@ -86,7 +89,7 @@ def test_signatures_list_every_option_with_its_default(asynchronous: type, recor
 
 @pytest.mark.parametrize("face", [cometmq, cometmq.aio])
 def test_the_types_of_options_can_be_asked_for(face: Any) -> None:
-    for client in (face.Producer, face.PushConsumer, face.LitePullConsumer):
+    for client in (face.Producer, face.PushConsumer, face.LitePullConsumer, face.SimpleConsumer):
         hints = get_type_hints(client.__init__)
         parameters = inspect.signature(client).parameters
         assert hints == {
@@ -109,7 +112,7 @@ def test_a_class_of_a_user_hands_options_on() -> None:
 
 @pytest.mark.parametrize("face", [cometmq, cometmq.aio])
 def test_a_client_without_a_group_names_the_client_and_what_is_missing(face: Any) -> None:
-    for client in (face.Producer, face.PushConsumer, face.LitePullConsumer):
+    for client in (face.Producer, face.PushConsumer, face.LitePullConsumer, face.SimpleConsumer):
         with pytest.raises(TypeError, match=f"{client.__name__}: .*'group'"):
             client(namesrv=NOBODY)
 
@@ -128,7 +131,8 @@ def test_an_unknown_option_of_a_transaction_producer_is_named(face: Any) -> None
 
 @pytest.mark.parametrize("face", [cometmq, cometmq.aio])
 @pytest.mark.parametrize(
-    "name", ["Producer", "TransactionProducer", "PushConsumer", "LitePullConsumer"]
+    "name",
+    ["Producer", "TransactionProducer", "PushConsumer", "LitePullConsumer", "SimpleConsumer"],
 )
 def test_help_says_what_each_method_does(face: Any, name: str) -> None:
     client = getattr(face, name)
@@ -144,7 +148,13 @@ def test_help_says_what_each_method_does(face: Any, name: str) -> None:
 def test_the_blocking_methods_are_one_line_each() -> None:
     tree = ast.parse(Path(sync.__file__).read_text())
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    for name in ("Producer", "TransactionProducer", "PushConsumer", "LitePullConsumer"):
+    for name in (
+        "Producer",
+        "TransactionProducer",
+        "PushConsumer",
+        "LitePullConsumer",
+        "SimpleConsumer",
+    ):
         for method in classes[name].body:
             if isinstance(method, ast.FunctionDef) and method.name != "__init__":
                 assert len(method.body) == 1, f"{name}.{method.name} has rules of its own"

@@ -41,6 +41,16 @@ from cometmq.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from cometmq.protocol.limits import MAX_LOCKS_AT_ONCE
+from cometmq.protocol.pop.bodies import BatchAckMessageRequestBody
+from cometmq.protocol.pop.headers import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
 from cometmq.remoting.client import RemotingClient
 
 SEND_BACK_TIMEOUT_S: Final = 5.0
@@ -52,6 +62,23 @@ _PULL_STATUS: Final = {
     ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MSG,
     ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
 }
+
+
+# A pop that found nothing, and one that could not wait because too many do, answer with an empty body.
+_NOTHING_POPPED: Final = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.POLLING_FULL,
+    ResponseCode.POLLING_TIMEOUT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PopAnswer:
+    """Holds a pop's answer, with its records still encoded; `is_full` says that it could not wait."""
+
+    header: PopMessageResponseHeader
+    records: bytes
+    is_full: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +125,67 @@ class BrokerApi:
         """
         command = RemotingCommand(requests.LITE_PULL_MESSAGE.code, ext=ext)
         return self._remoting.begin_call(address, command, timeout_s)
+
+    async def pop(
+        self, address: str, header: PopMessageRequestHeader, timeout_s: float
+    ) -> PopAnswer:
+        """Take messages, and hide them for a time (code 200050)."""
+        answer = await self._remoting.ask(
+            address,
+            requests.POP_MESSAGE,
+            header,
+            what=f"the pop from {header.topic}",
+            timeout_s=timeout_s,
+            also=_NOTHING_POPPED,
+        )
+        if answer.code in _NOTHING_POPPED:
+            is_full = answer.code == ResponseCode.POLLING_FULL
+            return PopAnswer(PopMessageResponseHeader(), b"", is_full)
+        return PopAnswer(answer.header, answer.body, is_full=False)
+
+    async def notification(
+        self, address: str, header: NotificationRequestHeader, timeout_s: float
+    ) -> NotificationResponseHeader:
+        """Wait until there is something to pop, or the header's time is over (code 200054)."""
+        answer = await self._remoting.ask(
+            address,
+            requests.NOTIFICATION,
+            header,
+            what=f"the wait for messages of {header.topic}",
+            timeout_s=timeout_s,
+        )
+        return answer.header
+
+    async def ack(self, address: str, header: AckMessageRequestHeader) -> None:
+        """Acknowledge a popped message (code 200051)."""
+        await self._remoting.ask(
+            address,
+            requests.ACK_MESSAGE,
+            header,
+            what=f"the acknowledgement of offset {header.offset} of {header.topic}",
+        )
+
+    async def batch_ack(self, address: str, body: BatchAckMessageRequestBody) -> None:
+        """Acknowledge many popped messages (code 200151)."""
+        await self._remoting.ask(
+            address,
+            requests.BATCH_ACK_MESSAGE,
+            NoHeader(),
+            body,
+            what=f"a batch of {len(body.acks)} acknowledgements",
+        )
+
+    async def change_invisible_time(
+        self, address: str, header: ChangeInvisibleTimeRequestHeader
+    ) -> ChangeInvisibleTimeResponseHeader:
+        """Hide a popped message for a time from now on (code 200053)."""
+        answer = await self._remoting.ask(
+            address,
+            requests.CHANGE_MESSAGE_INVISIBLETIME,
+            header,
+            what=f"the change of how long offset {header.offset} of {header.topic} is hidden",
+        )
+        return answer.header
 
     async def check_client(
         self, address: str, client_id: str, group: str, subscription: SubscriptionData

@@ -32,7 +32,7 @@ class PopMessageRequestHeader(Header):
 
 
 class PopMessageResponseHeader(Header):
-    """The answer of codes 200050 and 200052; the texts are those of `pop_handle`."""
+    """The answer of codes 200050 and 200052; the texts are those of `handle`."""
 
     pop_time: Int64 = 0
     invisible_time: Int64 = 0

@@ -1,0 +1,110 @@
+"""Provides the message that a simple consumer receives, with which its user says what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from cometmq.client.limits import check_range
+from cometmq.client.popping.received import Receipt
+from cometmq.errors import ClientStateError
+from cometmq.model.message import MessageExt
+
+# Java's broker takes a day at most.
+MOST_INVISIBLE_MS: Final = 24 * 3600 * 1000
+
+
+class Acknowledging(Protocol):
+    """Reports to brokers what became of messages; see `Acknowledgements`."""
+
+    async def ack(self, receipt: Receipt) -> None: ...
+
+    async def hide(self, receipt: Receipt, invisible_ms: int) -> None: ...
+
+
+class ReceivedMessage(MessageExt):
+    """Holds a message that other members of the group do not see until it is acknowledged, or its time is over.
+
+        message = (await consumer.receive())[0]
+        async with message:        # acknowledges it, or gives it back if the block raises
+            handle(message.body)
+
+    `ack`, `nack` and `extend` raise RemotingError if the broker does not answer, RemoteError if it refuses,
+    and ClientStateError if the message was acknowledged or given back before. `reconsume_times` says how
+    often the message was delivered before, to whichever member.
+    """
+
+    __slots__ = ("_acknowledging", "_is_done", "_receipt")
+
+    _acknowledging: Callable[[], Acknowledging]
+    _receipt: Receipt
+    _is_done: bool
+
+    @classmethod
+    def of(
+        cls, message: MessageExt, receipt: Receipt, acknowledging: Callable[[], Acknowledging]
+    ) -> Self:
+        """Return a received message with the content of `message`, whose properties it takes over."""
+        received = object.__new__(cls)
+        message.copy_to(received)
+        received._acknowledging = acknowledging
+        received._receipt = receipt
+        received._is_done = False
+        return received
+
+    async def ack(self) -> None:
+        """Say that the message is done: nobody receives it again."""
+        self._end("acknowledged")
+        try:
+            await self._acknowledging().ack(self._receipt)
+        except BaseException:
+            self._is_done = False
+            raise
+
+    async def nack(self, delay_ms: int = 0) -> None:
+        """Give the message back: the group receives it again after `delay_ms`, at once by default.
+
+        After the last of the group's deliveries (`retryMaxTimes`) it becomes a dead letter instead.
+        """
+        check_range("delay_ms", delay_ms, 0, MOST_INVISIBLE_MS)
+        self._end("given back")
+        try:
+            # Brokers take no time of 0.
+            await self._acknowledging().hide(self._receipt, max(delay_ms, 1))
+        except BaseException:
+            self._is_done = False
+            raise
+
+    async def extend(self, invisible_ms: int) -> None:
+        """Hide the message for `invisible_ms` from now on, because its work takes longer."""
+        check_range("invisible_ms", invisible_ms, 1, MOST_INVISIBLE_MS)
+        self._check_open("extended")
+        await self._acknowledging().hide(self._receipt, invisible_ms)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._is_done:
+            return
+        if exc_type is None:
+            await self.ack()
+        elif issubclass(exc_type, Exception):
+            await self.nack()
+
+    def _end(self, how: str) -> None:
+        self._check_open(how)
+        self._is_done = True
+
+    def _check_open(self, how: str) -> None:
+        if self._is_done:
+            raise ClientStateError(
+                f"message {self.msg_id} of {self.topic} was acknowledged or given back; it cannot be "
+                f"{how} any more"
+            )

@@ -1,0 +1,404 @@
+"""Provides the consumer that receives messages for a time, and acknowledges each by itself.
+
+Java: SimpleConsumer of the gRPC clients; on the wire it is the pop of MQClientAPIImpl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import structlog
+
+from cometmq.client.consuming.consume_hooks import Admission
+from cometmq.client.hooks import FilterMessageHook, Hook
+from cometmq.client.instance import ClientInstance
+from cometmq.client.limits import check_flag, check_range
+from cometmq.client.membership.subscribing import message_selector
+from cometmq.client.options import takes
+from cometmq.client.popping.acknowledging import Acknowledgements
+from cometmq.client.popping.message import MOST_INVISIBLE_MS, ReceivedMessage
+from cometmq.client.popping.received import popped_messages
+from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.client.tracing.dispatcher import TraceDispatcher
+from cometmq.client.tracing.hooks import ConsumeTrace
+from cometmq.client.tracing.traced_client import TracedClient, TracedOptions
+from cometmq.errors import (
+    ClientStateError,
+    CometMQError,
+    RouteNotFoundError,
+)
+from cometmq.filtering.tags import accepts, build_subscription, selects_all
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import ConsumeFromWhere
+from cometmq.model.subscription import ConsumerData, SubscriptionData
+from cometmq.protocol.pop.headers import (
+    INIT_MAX,
+    INIT_MIN,
+    NotificationRequestHeader,
+    PopMessageRequestHeader,
+)
+from cometmq.runtime.back_off import BackOff
+
+log = structlog.get_logger(__name__)
+
+# All queues of a broker.
+_ANY_QUEUE: Final = -1
+# A request waits so long at a broker at most; a longer wait takes several.
+_POLL_S: Final = 20.0
+# How much longer than that its answer may take.
+_ANSWER_S: Final = 5.0
+# Between questions to a broker that did not answer, or holds too many.
+_PAUSE_S: Final = 1.0
+
+
+@dataclass(repr=False, kw_only=True)
+class SimpleConsumerOptions(TracedOptions):
+    """Holds the options of a simple consumer; SimpleConsumer explains them."""
+
+    max_messages: int = 16
+    invisible_ms: int = 60_000
+    wait_ms: int = 20_000
+    from_newest: bool = False
+    ordered: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_max_messages(self.max_messages)
+        check_range("invisible_ms", self.invisible_ms, 10, MOST_INVISIBLE_MS)
+        check_range("wait_ms", self.wait_ms, 0, 24 * 3600 * 1000)
+        check_flag("from_newest", self.from_newest)
+        check_flag("ordered", self.ordered)
+
+
+def check_max_messages(max_messages: int) -> None:
+    # A broker gives 32 at a time.
+    check_range("max_messages", max_messages, 1, 32)
+
+
+class _Source(NamedTuple):
+    """One broker of one topic, both named as on the wire."""
+
+    topic: str
+    broker_name: str
+
+
+class _Member:
+    """Is the group's member as its instance sees it. `subscriptions` are those of now, by topic."""
+
+    def __init__(
+        self, group: str, subscriptions: dict[str, SubscriptionData], consume_from: str
+    ) -> None:
+        self.group = group
+        self._subscriptions = subscriptions
+        self._consume_from = consume_from
+
+    def consumer_data(self) -> ConsumerData:
+        return ConsumerData(
+            self.group,
+            consume_from_where=self._consume_from,
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    def rebalance_soon(self) -> None:
+        """Do nothing: members share all queues."""
+
+
+class SimpleConsumer(TracedClient):
+    """Receives messages when the caller asks, and keeps nothing: each message is acknowledged by itself.
+
+        consumer = SimpleConsumer("billing", namesrv="127.0.0.1:9876")
+        consumer.subscribe("orders")
+        async with consumer:
+            for message in await consumer.receive():
+                ...
+                await message.ack()
+
+    The broker hides a received message from the other members of the group for `invisible_ms`. One that
+    is not acknowledged by then comes again, to whichever member asks; after `retryMaxTimes` deliveries
+    of the group it is a dead letter. All members read all queues: there may be more members than queues,
+    nothing is rebalanced when one comes or goes, and a slow message holds up no other.
+
+    `async for message in consumer` receives without end, `max_messages` at a time, and goes on after
+    failures of servers. Acknowledgements of one turn of the loop go to a broker in one request.
+
+    Options: `max_messages` (1 to 32), `invisible_ms` and `wait_ms` are the defaults of `receive`. A group
+    that never committed begins with the oldest messages, or with `from_newest` at the end. With `ordered`
+    the messages of a queue come in order, in batches: no member gets the next one before each message of
+    the last one is acknowledged.
+
+    The brokers must know POP: CometMQ, or Java's from 5.0 on. CometMQ's and Java's remoting clients of one
+    group may pop and pull in turn (`cometmq admin setConsumeMode`), not at the same time.
+    """
+
+    _hook_kinds = (FilterMessageHook,)
+    _trace_kind = "CONSUME"
+
+    @takes(SimpleConsumerOptions)
+    def __init__(self, options: SimpleConsumerOptions) -> None:
+        super().__init__(options)
+        self._options = options
+        self._admit = Admission(self._hooks, self.group, self._namespace)
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._acknowledgements: Acknowledgements | None = None
+        self._next_source = 0
+        # Of pops in order whose answer did not come: the next one asks for the same batch.
+        self._attempts: dict[_Source, str] = {}
+        # Questions to brokers whether they have something.
+        self._questions: dict[_Source, asyncio.Task[bool]] = {}
+
+    def subscribe(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
+    ) -> None:
+        """Receive messages of `topic`, too. PushConsumer.subscribe explains the selection."""
+        selector = message_selector(topic, tags, sql, predicate)
+        topic = self._namespace.wrap(topic)
+        self._subscriptions[topic] = build_subscription(
+            topic, *selector, sub_version=self._clock.now_ms()
+        )
+        if not self._unstarted:
+            self._running().heartbeats.beat_new()
+
+    def unsubscribe(self, topic: str) -> None:
+        """End the subscription to `topic`; without one, nothing happens."""
+        self._subscriptions.pop(self._namespace.wrap(topic), None)
+
+    async def receive(
+        self,
+        max_messages: int | None = None,
+        *,
+        invisible_ms: int | None = None,
+        wait_ms: int | None = None,
+    ) -> list[ReceivedMessage]:
+        """Return up to `max_messages` messages, or an empty list when none come within `wait_ms`.
+
+        They are hidden from the others for `invisible_ms` (10 ms to a day). A call that is cancelled
+        may have taken messages, which come again when their time is over.
+
+        Raises ClientStateError without a subscription, RouteNotFoundError if a topic does not exist,
+        and RemotingError or RemoteError if no broker answers.
+        """
+        instance = self._running()
+        most = self._options.max_messages if max_messages is None else max_messages
+        hidden_ms = self._options.invisible_ms if invisible_ms is None else invisible_ms
+        waits_ms = self._options.wait_ms if wait_ms is None else wait_ms
+        check_max_messages(most)
+        check_range("invisible_ms", hidden_ms, 10, MOST_INVISIBLE_MS)
+        check_range("wait_ms", waits_ms, 0, 24 * 3600 * 1000)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + waits_ms / 1000
+        while True:
+            sources = await self._sources(instance)
+            left_s = max(0.0, deadline - loop.time())
+            if len(sources) == 1:
+                wait_s = min(left_s, _POLL_S)
+                messages = await self._pop(instance, sources[0], most, hidden_ms, wait_s)
+            else:
+                messages = await self._pop_first(instance, sources, most, hidden_ms)
+                if not messages and left_s > 0:
+                    await self._wait_for_any(instance, sources, min(left_s, _POLL_S))
+                    if loop.time() < deadline:
+                        continue
+                    messages = await self._pop_first(instance, sources, most, hidden_ms)
+            if messages or loop.time() >= deadline:
+                return messages
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Receive without end; the iteration ends when the consumer is closed."""
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[ReceivedMessage]:
+        instance = self._running()
+        back_off = BackOff()
+        while self._runs_on(instance):
+            try:
+                messages = await self.receive()
+            except CometMQError as error:
+                if not self._runs_on(instance):
+                    return
+                if isinstance(error, ClientStateError):
+                    raise
+                log.warning("no messages are received", group=self.group, reason=str(error))
+                await back_off.wait()
+                continue
+            back_off.reset()
+            for message in messages:
+                yield message
+
+    # Inside
+
+    def _runs_on(self, instance: ClientInstance) -> bool:
+        return self._instance is instance
+
+    async def _sources(self, instance: ClientInstance) -> list[_Source]:
+        """Return the brokers to ask, beginning with another one at each call."""
+        if not self._subscriptions:
+            raise ClientStateError(
+                f"{self._name()} subscribes to nothing; call subscribe(topic) before receive()"
+            )
+        sources: list[_Source] = []
+        for topic in self._subscriptions:
+            if instance.routes.route(topic) is None:
+                await instance.routes.refresh(topic)
+            route = instance.routes.route(topic)
+            queues = [] if route is None else route.subscribe_queues(topic)
+            names = sorted({queue.broker_name for queue in queues})
+            sources += [
+                _Source(topic, name) for name in names if instance.routes.master_address(name)
+            ]
+        if not sources:
+            topics = ", ".join(map(self._namespace.unwrap, self._subscriptions))
+            raise RouteNotFoundError(
+                f"the routes of {topics} name no master with queues that may be read"
+            )
+        first = self._next_source % len(sources)
+        self._next_source = first + 1
+        return sources[first:] + sources[:first]
+
+    async def _pop_first(
+        self, instance: ClientInstance, sources: list[_Source], most: int, hidden_ms: int
+    ) -> list[ReceivedMessage]:
+        """Return the messages of the first source that has some. Raises what the last one raised, if all did."""
+        failures: list[CometMQError] = []
+        for source in sources:
+            try:
+                messages = await self._pop(instance, source, most, hidden_ms, 0.0)
+            except CometMQError as error:
+                failures.append(error)
+                continue
+            if messages:
+                return messages
+        if len(failures) == len(sources):
+            raise failures[-1]
+        return []
+
+    async def _pop(
+        self, instance: ClientInstance, source: _Source, most: int, hidden_ms: int, wait_s: float
+    ) -> list[ReceivedMessage]:
+        """Take messages of one source; wait there for `wait_s` seconds."""
+        address = instance.need_master(source.broker_name, source.topic)
+        subscription = self._subscriptions.get(source.topic)
+        if subscription is None:  # it ended meanwhile
+            return []
+        attempt = self._attempts.get(source) or self._randomness.randbytes(16).hex()
+        header = PopMessageRequestHeader(
+            consumer_group=self._group,
+            topic=source.topic,
+            queue_id=_ANY_QUEUE,
+            max_msg_nums=most,
+            invisible_time=hidden_ms,
+            poll_time=int(wait_s * 1000),
+            born_time=self._clock.now_ms(),
+            init_mode=INIT_MAX if self._options.from_newest else INIT_MIN,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            order=self._options.ordered,
+            attempt_id=attempt if self._options.ordered else None,
+        )
+        if self._options.ordered:
+            self._attempts[source] = attempt
+        try:
+            answer = await instance.brokers.pop(address, header, wait_s + _ANSWER_S)
+        except CometMQError as error:
+            instance.report_failure(error, source.topic, address)
+            raise
+        self._attempts.pop(source, None)
+        if answer.is_full and wait_s > 0:
+            # Too many wait at this broker: ask again a little later.
+            await asyncio.sleep(min(wait_s, _PAUSE_S))
+        popped = popped_messages(answer, source.topic, self._group, source.broker_name)
+        messages = [ReceivedMessage.of(message, receipt, self._said) for message, receipt in popped]
+        return await self._wanted(source, subscription, messages)
+
+    async def _wanted(
+        self, source: _Source, subscription: SubscriptionData, messages: list[ReceivedMessage]
+    ) -> list[ReceivedMessage]:
+        """Return the messages that the user selects. The others are done: brokers select tags by hashes only."""
+        wanted: list[MessageExt] = list(messages)
+        if not selects_all(subscription):
+            wanted = [message for message in wanted if accepts(subscription, message.tags)]
+        queue = MessageQueue(source.topic, source.broker_name, 0)
+        kept = {id(message) for message in self._admit(queue, wanted)}
+        for message in messages:
+            if id(message) not in kept:
+                await message.ack()
+        return [message for message in messages if id(message) in kept]
+
+    async def _wait_for_any(
+        self, instance: ClientInstance, sources: list[_Source], wait_s: float
+    ) -> None:
+        """Wait until one of the brokers has something to pop, for `wait_s` seconds at most.
+
+        Questions that are not answered by then go on: the next call waits for their answers.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_s
+        while (left_s := deadline - loop.time()) > 0:
+            self._running()
+            for source in sources:
+                if source not in self._questions:
+                    self._questions[source] = instance.tasks.spawn(
+                        self._has_something(instance, source), "wait-for-messages"
+                    )
+            asked = [self._questions[source] for source in sources]
+            await asyncio.wait(asked, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            answered = [source for source in sources if self._is_answered(source)]
+            found = [self._questions.pop(source).result() for source in answered]
+            if any(found):
+                return
+
+    def _is_answered(self, source: _Source) -> bool:
+        question = self._questions.get(source)
+        return question is not None and question.done() and not question.cancelled()
+
+    async def _has_something(self, instance: ClientInstance, source: _Source) -> bool:
+        """Return whether a broker has something to pop, or gets something within _POLL_S."""
+        header = NotificationRequestHeader(
+            consumer_group=self._group,
+            topic=source.topic,
+            queue_id=_ANY_QUEUE,
+            poll_time=int(_POLL_S * 1000),
+            born_time=self._clock.now_ms(),
+            order=self._options.ordered,
+        )
+        try:
+            address = instance.need_master(source.broker_name, source.topic)
+            answer = await instance.brokers.notification(address, header, _POLL_S + _ANSWER_S)
+        except CometMQError as error:
+            log.debug("a broker does not say what it has", reason=str(error))
+        else:
+            if answer.has_msg or not answer.polling_full:
+                return answer.has_msg
+        # The broker cannot be asked, or holds as many questions as it may.
+        await asyncio.sleep(_PAUSE_S)
+        return False
+
+    def _said(self) -> Acknowledgements:
+        self._running()
+        assert self._acknowledgements is not None, "set by start"
+        return self._acknowledgements
+
+    def _trace(self, dispatcher: TraceDispatcher) -> Hook:
+        return ConsumeTrace(dispatcher)
+
+    def _process_queues(self) -> list[ProcessQueue]:
+        return []
+
+    async def _open(self, instance: ClientInstance) -> None:
+        self._acknowledgements = Acknowledgements(instance, self._group)
+        consume_from = (
+            ConsumeFromWhere.LAST_OFFSET
+            if self._options.from_newest
+            else ConsumeFromWhere.FIRST_OFFSET
+        )
+        instance.add_consumer(_Member(self._group, self._subscriptions, consume_from.value))
+        instance.heartbeats.beat_new()
+
+    async def _shut(self, instance: ClientInstance) -> None:
+        for question in self._questions.values():
+            question.cancel()
+        self._questions.clear()
+        await instance.remove_consumer(self._group)

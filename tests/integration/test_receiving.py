@@ -1,0 +1,99 @@
+"""The consumer that receives messages and acknowledges each, by both faces against a real broker."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import Face
+from tests.waits import WAIT_S
+
+from cometmq import Message, MessageQueue
+from cometmq.errors import ClientStateError
+
+# As long as a message may stay hidden that is not to come again within a test.
+LONG_MS = 600_000
+
+
+def fill(face: Face, topic: str, *bodies: bytes, **properties: Any) -> None:
+    producer = face.producer(f"{topic}-fill-{time.monotonic_ns()}")
+    queue = MessageQueue(topic, "broker-a", 0)
+    for body in bodies:
+        result = producer.send(Message(topic, body, **properties), queue=queue)
+    face.until_readable(result)
+    producer.close()
+
+
+def consumer_of(face: Face, topic: str, tags: str = "*", **options: Any) -> Any:
+    consumer = face.new_simple_consumer(topic, **{"invisible_ms": LONG_MS, **options})
+    consumer.subscribe(topic, tags)
+    return face.started(consumer)
+
+
+def receive(face: Face, consumer: Any, count: int, **options: Any) -> list[Any]:
+    """Receive until there are `count` messages."""
+    deadline = time.monotonic() + WAIT_S
+    messages: list[Any] = []
+    while len(messages) < count:
+        assert time.monotonic() < deadline, f"{len(messages)} of {count} came"
+        messages += face.received(consumer.receive(count, **{"wait_ms": 2_000, **options}))
+    return messages
+
+
+def test_what_is_acknowledged_is_done_and_what_is_given_back_comes_again(
+    face: Face, name: str
+) -> None:
+    fill(face, name, b"0", b"1", b"2", b"3")
+    consumer = consumer_of(face, name)
+    messages = receive(face, consumer, 4)
+    assert [message.body for message in messages] == [b"0", b"1", b"2", b"3"]
+    assert {message.topic for message in messages} == {name}
+    assert {message.reconsume_times for message in messages} == {0}
+    for message in messages[:3]:
+        message.ack()
+    with pytest.raises(ClientStateError, match="acknowledged or given back"):
+        messages[0].nack()
+    messages[3].nack()
+    (again,) = receive(face, consumer, 1)
+    assert (again.body, again.topic, again.reconsume_times) == (b"3", name, 1)
+    again.ack()
+    assert consumer.receive(wait_ms=500) == []
+
+
+def test_a_message_comes_again_when_its_time_is_over_unless_it_is_extended(
+    face: Face, name: str
+) -> None:
+    fill(face, name, b"0", b"1")
+    consumer = consumer_of(face, name)
+    (first, second) = receive(face, consumer, 2, invisible_ms=10_000)
+    first.extend(LONG_MS)
+    (again,) = receive(face, consumer, 1)
+    assert (again.body, again.reconsume_times) == (second.body, 1)
+    again.ack()
+    first.ack()
+    assert consumer.receive(wait_ms=500) == []
+
+
+def test_a_batch_in_order_blocks_its_queue_until_it_is_acknowledged(face: Face, name: str) -> None:
+    fill(face, name, b"0", b"1", b"2", b"3")
+    consumer = consumer_of(face, name, ordered=True)
+    first = receive(face, consumer, 2)
+    assert [message.body for message in first] == [b"0", b"1"]
+    first[0].ack()
+    assert consumer.receive(wait_ms=500) == []
+    first[1].ack()
+    rest = receive(face, consumer, 2)
+    assert [message.body for message in rest] == [b"2", b"3"]
+    for message in rest:
+        message.ack()
+
+
+def test_only_messages_of_the_tag_come(face: Face, name: str) -> None:
+    fill(face, name, b"0", tags="new")
+    fill(face, name, b"1", tags="paid")
+    consumer = consumer_of(face, name, "paid")
+    (message,) = receive(face, consumer, 1)
+    assert (message.body, message.tags) == (b"1", "paid")
+    message.ack()
+    assert consumer.receive(wait_ms=500) == []
