@@ -73,6 +73,7 @@ _SYSTEM: Final = frozenset(
         "DLQ_ORIGIN_MESSAGE_ID",
         "__CRC32#",
         "1ST_POP_TIME",
+        "ORIGIN_GROUP",
         "traceparent",
         "tracestate",
     ]
