@@ -68,20 +68,7 @@ _MOVED: Final = frozenset(
 )
 
 
-class WaitingPop(Waiter):
-    """A pop that waits."""
-
-    __slots__ = ("reads",)
-
-    def __init__(
-        self, connection: Connection, request: Request[Any], resume: Callable[[Any, Reason], None]
-    ) -> None:
-        super().__init__(connection, request, resume)
-        # How often the disk was read for it since it last waited for messages.
-        self.reads = 0
-
-
-_Serve = Callable[[Connection, Any, WaitingPop | None, Reason | None], RemotingCommand | None]
+_Serve = Callable[[Connection, Any, Waiter | None, Reason | None], RemotingCommand | None]
 
 
 class PopHandler:
@@ -145,7 +132,7 @@ class PopHandler:
             await run_slices(compile_steps(request.header.exp or ""))
         return self._serve(connection, request, None, None)
 
-    def _resume(self, waiter: WaitingPop, reason: Reason) -> None:
+    def _resume(self, waiter: Waiter, reason: Reason) -> None:
         """Serve a pop that has waited. It may wait anew."""
         connection, request = waiter.connection, waiter.request
         try:
@@ -168,7 +155,7 @@ class PopHandler:
         self,
         connection: Connection,
         request: PopRequest,
-        waiter: WaitingPop | None,
+        waiter: Waiter | None,
         reason: Reason | None,
     ) -> RemotingCommand | None:
         header = request.header
@@ -371,13 +358,13 @@ class PopHandler:
         self,
         connection: Connection,
         request: Request[Any],
-        waiter: WaitingPop | None,
+        waiter: Waiter | None,
         wanted: MessageFilter,
     ) -> bool:
         """Let a pop wait for messages. Return False if too many wait."""
         header = request.header
         if waiter is None:
-            waiter = WaitingPop(connection, request, self._resume)
+            waiter = Waiter(connection, request, self._resume)
         group, topic = header.consumer_group, header.topic
         left_ms = header.born_time + header.poll_time - self._clock.now_ms()
         waiter.reads = 0
@@ -403,13 +390,13 @@ class PopHandler:
         self,
         connection: Connection,
         request: Request[Any],
-        waiter: WaitingPop | None,
+        waiter: Waiter | None,
         state: State,
         absent: Sequence[Callable[[], None]] = (),
     ) -> None:
         """Let a pop go on when filters have work left, or when a thread has brought `absent` into memory."""
         if waiter is None:
-            waiter = WaitingPop(connection, request, self._resume)
+            waiter = Waiter(connection, request, self._resume)
         waiter.absent = absent
         self._waiting.wait(waiter, state)
 
@@ -442,7 +429,7 @@ class PopHandler:
         self,
         connection: Connection,
         request: Request[NotificationRequestHeader],
-        waiter: WaitingPop | None,
+        waiter: Waiter | None,
         reason: Reason | None,
     ) -> RemotingCommand | None:
         header = request.header
@@ -488,7 +475,7 @@ class PopHandler:
         self,
         connection: Connection,
         request: Request[PeekMessageRequestHeader],
-        waiter: WaitingPop | None,
+        waiter: Waiter | None,
         _reason: Reason | None,
     ) -> RemotingCommand | None:
         header = request.header

@@ -120,7 +120,7 @@ class _Scan:
 class WaitingPull(Waiter):
     """A pull that waits. Once it has waited for messages, it is answered even if there are none."""
 
-    __slots__ = ("is_last_try", "reads", "scan")
+    __slots__ = ("is_last_try", "scan")
 
     def __init__(
         self,
@@ -131,8 +131,6 @@ class WaitingPull(Waiter):
         super().__init__(connection, request, resume)
         self.is_last_try = False
         self.scan: _Scan | None = None
-        # How often the disk was read for this pull.
-        self.reads = 0
 
 
 class PullHandler:

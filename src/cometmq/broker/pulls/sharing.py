@@ -22,9 +22,6 @@ class Sharing:
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, _Place]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._topics)
-
     def add(self, waiter: Waiter) -> None:
         for topic, queue_id in waiter.places:
             place = self._topics.setdefault(topic, {}).setdefault(queue_id, {})

@@ -51,11 +51,12 @@ class Waiter:
         longest, and at most `max_share` may wait; "" for one that every message wakes (MESSAGES).
     group: the group that a heartbeat may bring (HEARTBEAT).
     absent, error: the calls that a thread has to make, and the error of the one that failed, if any (DISK).
+    reads: how often the disk was read for it since it last waited for messages; its handler counts.
     """
 
     __slots__ = (
         "absent", "connection", "deadline", "error", "group", "matches", "matches_properties",
-        "mates", "max_share", "offset", "places", "reason", "request", "resume", "share", "size", "tick",
+        "mates", "max_share", "offset", "places", "reads", "reason", "request", "resume", "share", "size", "tick",
         "waits_for",
     )  # fmt: skip
 
@@ -79,6 +80,7 @@ class Waiter:
         self.group = ""
         self.absent: Sequence[Callable[[], None]] = ()
         self.error: Exception | None = None
+        self.reads = 0
         # Set by the table: the state in which it waits, or did; the requests of its connection in the same
         # state, None if it is not in the table; the reason for which it is due.
         self.waits_for = State.MESSAGES

@@ -287,7 +287,7 @@ class Waiting:
         queues = self._topics.get(topic)
         if queues is not None and (queue_id in queues or ANY_QUEUE in queues):
             return True
-        return self._sharing.is_awaited(topic, queue_id)
+        return bool(self._shares) and self._sharing.is_awaited(topic, queue_id)
 
     def arrived(
         self,
@@ -302,7 +302,7 @@ class Waiting:
 
         A request whose filter does not match stays; its answer will skip the message.
         """
-        if self._sharing:
+        if self._shares:
             self._wake_sharing(topic, queue_id, next_offset, tags_code)
         queues = self._topics.get(topic)
         if queues is None:
