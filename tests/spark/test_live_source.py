@@ -154,7 +154,7 @@ def test_the_broker_selects_by_tags_and_sql(
 def test_filters_are_pushed_down_and_change_nothing(
     spark: Any, cluster: Cluster, rows: list[dict[str, Any]]
 ) -> None:
-    found = frame(spark, cluster.namesrv, minPartitions=16).where(
+    found = frame(spark, cluster.namesrv, minPartitions=16, pushFilters=True).where(
         "topic = 'orders' and queue_id in (0, 3) and queue_offset between 5 and 60 "
         "and tags in ('paid', 'open')"
     )
@@ -184,9 +184,21 @@ def test_a_filter_on_the_topic_keeps_rows_of_a_light_queue(spark: Any, tmp_path:
     with Cluster(directory=tmp_path) as cluster:
         with AdminClient(namesrv=cluster.namesrv) as admin:
             admin.topics.create(light, read_queues=1, write_queues=1)
-        found = frame(spark, cluster.namesrv, subscribe=light)
+        found = frame(spark, cluster.namesrv, subscribe=light, pushFilters=True)
         for condition in ("topic = 'orders'", "queue_id = 0", "queue_offset >= 0"):
             assert found.where(condition).count() == 5, condition
+
+
+def test_a_frame_that_is_used_twice_has_all_of_its_rows(
+    spark: Any, cluster: Cluster, rows: list[dict[str, Any]]
+) -> None:
+    """Spark keeps what a Python source planned for the filters of another use."""
+    whole = frame(spark, cluster.namesrv)
+    of_queue = {at: len([row for row in rows if row["queue_id"] == at]) for at in (0, 1)}
+    first, second = whole.where("queue_id = 0"), whole.where("queue_id = 1")
+    assert first.count() == of_queue[0]
+    assert whole.count() == len(rows)
+    assert first.union(second).count() == of_queue[0] + of_queue[1]
 
 
 def test_without_push_down_the_source_works_too(

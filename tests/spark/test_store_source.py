@@ -109,7 +109,7 @@ def test_filters_change_nothing_but_what_is_read(
     spark: Any, store: Path, rows: list[dict[str, Any]]
 ) -> None:
     found = (
-        frame(spark, store, subscribe="orders,payments")
+        frame(spark, store, subscribe="orders,payments", pushFilters=True)
         .where("topic = 'orders' and queue_id in (0, 3) and queue_offset between 5 and 20")
         .where("tags <> 'paid'")
     )
@@ -124,6 +124,19 @@ def test_filters_change_nothing_but_what_is_read(
     assert by_place(rows_of(found.toArrow())) == wanted
     assert wanted
     assert frame(spark, store, subscribe="orders").where("queue_offset > 99999").count() == 0
+
+
+@pytest.mark.parametrize("reader", ["python", "auto"])
+def test_a_frame_that_is_used_twice_has_all_of_its_rows(
+    spark: Any, store: Path, rows: list[dict[str, Any]], reader: str
+) -> None:
+    """Spark keeps what a Python source planned for the filters of another use."""
+    whole = frame(spark, store, subscribe="orders", reader=reader)
+    orders = [row["queue_id"] for row in rows if row["topic"] == "orders"]
+    first, second = whole.where("queue_id = 0"), whole.where("queue_id = 1")
+    assert first.count() == orders.count(0)
+    assert whole.count() == len(orders)
+    assert first.union(second).count() == orders.count(0) + orders.count(1)
 
 
 def test_after_a_crash_the_log_is_read_in_place_of_the_queues(

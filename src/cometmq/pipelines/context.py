@@ -13,7 +13,7 @@ from cometmq.pipelines.report import Report
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.spark.session import spark_session
 
-# UTC for hours, days and times in text; and sources see filters only with push-down enabled.
+# UTC for hours, days and times in text; and reads with the option pushFilters see filters.
 _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",

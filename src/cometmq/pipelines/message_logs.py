@@ -170,15 +170,20 @@ def read_store(
     *,
     broker: str | None,
     min_partitions: int = 1,
+    push_filters: bool = False,
 ) -> Any:
     """Return all messages of these topics in the store directory `path` of the broker called
     `broker`.
 
-    At least `min_partitions` tasks read them. `columns` and `gaps` are as in `read_live`.
+    At least `min_partitions` tasks read them. `columns` and `gaps` are as in `read_live`. With
+    `push_filters` the frame must be used in one place of each query, and always under a filter (see
+    `push_where_allowed`).
     """
     reader = _reader(spark, "rocketmq-store", columns, gaps).option("reader", reader_for(spark))
     if broker is not None:
         reader = reader.option("brokerName", broker)
+    if push_filters:
+        reader = reader.option("pushFilters", "true")
     names = ",".join(sorted(topics))
     return reader.options(subscribe=names, minPartitions=str(min_partitions)).load(path)
 

@@ -32,7 +32,7 @@ def spark_session(
     """Return the present session, or a new one: on `master`, else as spark-submit says, else on all
     cores of this machine.
 
-    Times are UTC, Spark's filters are pushed down to the sources, and stores are read in the JVM where
+    Times are UTC, Spark's filters are pushed down where a read asks for it, and stores are read in the JVM where
     this installation has the jar for it. A JVM that starts here collects its garbage by its parallel
     collector, unless somebody gives Java options. Raise ConfigError, in one sentence, when there is no
     Java that Spark runs on.
@@ -49,6 +49,7 @@ def spark_session(
         builder = builder.master(master or "local[*]")
     settings = {
         "spark.sql.session.timeZone": "UTC",
+        # For frames that ask for it by the option pushFilters.
         "spark.sql.python.filterPushdown.enabled": "true",
         **(config or {}),
     }

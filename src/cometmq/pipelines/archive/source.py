@@ -278,8 +278,8 @@ class StoreSource:
         """Return the messages of ranges that lie near each other, in one reading."""
         from pyspark.sql import functions as F
 
-        frame = self._frame(spark, {*columns, *_PLACES}, gaps)
-        # These filters reach the source, which then reads no other queues and offsets.
+        # The filters below reach the source, which then reads no other queues and offsets.
+        frame = self._frame(spark, {*columns, *_PLACES}, gaps, push_filters=True)
         low, end = (
             end(bounds[at] for bounds in ranges.values()) for at, end in ((0, min), (1, max))
         )
@@ -363,7 +363,12 @@ class StoreSource:
         return {queue: times.get(queue) for queue in places}
 
     def _frame(
-        self, spark: Any, columns: Collection[str] | None = None, gaps: Path | None = None
+        self,
+        spark: Any,
+        columns: Collection[str] | None = None,
+        gaps: Path | None = None,
+        *,
+        push_filters: bool = False,
     ) -> Any:
         return read_store(
             spark,
@@ -373,6 +378,7 @@ class StoreSource:
             gaps,
             broker=self._broker,
             min_partitions=self._min_partitions,
+            push_filters=push_filters,
         )
 
 

@@ -161,7 +161,7 @@ class _Replay(Resend[Config, ReplayPlan]):
 
     # What is to be sent
 
-    def _frame(self, columns: Collection[str]) -> Any:
+    def _frame(self, columns: Collection[str], *, push_filters: bool = False) -> Any:
         """Return the messages of the configured topics, queues and times, with these columns at
         least.
         """
@@ -181,7 +181,12 @@ class _Replay(Resend[Config, ReplayPlan]):
             assert config.store is not None, "checked by the configuration"
             wanted_columns = config.columns_with(columns)
             frame = read_store(
-                spark, config.store, config.topics, wanted_columns, broker=config.broker
+                spark,
+                config.store,
+                config.topics,
+                wanted_columns,
+                broker=config.broker,
+                push_filters=push_filters,
             )
         if config.queues:
             wanted = f.lit(False)
@@ -265,13 +270,17 @@ class _Replay(Resend[Config, ReplayPlan]):
     def _send_chunk(self, plan: ReplayPlan, chunk: Chunk, progress: Progress) -> None:
         spark, config = self._context.spark, self._config
         lanes = share_lanes(chunk.counts, spark.sparkContext.defaultParallelism)
-        frame = self._within_hours(self._frame(MADE_OF), chunk.hours).where(config.condition())
+
+        def new_frame() -> Any:
+            frame = self._frame(MADE_OF, push_filters=True)
+            return self._within_hours(frame, chunk.hours).where(config.condition())
+
         self._send(
             plan,
             progress.bases,
             lanes,
             share_rate(config.rate, lanes, chunk.counts),
-            in_lanes(rows_of(frame, chunk, plan, config.to, spark), lanes),
+            in_lanes(rows_of(new_frame, chunk, plan, config.to, spark), lanes),
             progress,
             exactly_once=config.delivery == "exactly-once",
         )

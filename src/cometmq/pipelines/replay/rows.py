@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, Final
 
@@ -76,9 +76,14 @@ def find(frame: Any, chosen: Any, target: Any) -> list[Found]:
     ]
 
 
-def rows_of(frame: Any, chunk: Chunk, plan: ReplayPlan, to: str | None, spark: Any) -> Any:
-    """Return the chosen rows of a chunk out of `frame`, with their targets and their `progress`:
-    how far each row lies into its queue's part of the chunk.
+def rows_of(
+    new_frame: Callable[[], Any], chunk: Chunk, plan: ReplayPlan, to: str | None, spark: Any
+) -> Any:
+    """Return the chosen rows of a chunk, with their targets and their `progress`: how far each row
+    lies into its queue's part of the chunk.
+
+    Each reading gets a frame of its own from `new_frame`: Spark would read all of them by the filters of
+    one (see `push_where_allowed`).
     """
     ranges: dict[MessageQueue, tuple[int, int]] = {}
     targets: dict[MessageQueue, int] = {}
@@ -94,7 +99,7 @@ def rows_of(frame: Any, chunk: Chunk, plan: ReplayPlan, to: str | None, spark: A
             "topic string, broker string, queue_id int, after bigint, last bigint, origin_target int",
         )
         parts.append(
-            _near(frame, reading).join(f.broadcast(spans), ["topic", "broker", "queue_id"])
+            _near(new_frame(), reading).join(f.broadcast(spans), ["topic", "broker", "queue_id"])
         )
     offset = f.col("queue_offset")
     chosen_target = f.col("origin_target")

@@ -47,6 +47,7 @@ _BOTH: Final = (
     "columns",
     "decompress",
     "failOnDataLoss",
+    "pushFilters",
     "gapLog",
     "timeoutMs",
 )
@@ -106,6 +107,7 @@ class LiveOptions:
     tags (`paid || open`), sqlFilter (SQL92 over the properties): what the broker is to select.
     columns: which columns the rows have; see `cometmq.spark.rows.columns`.
     decompress: return bodies as they were sent (default), not as they are stored.
+    pushFilters: let Spark's filters narrow a batch (see docs/spark.md, Filters, before you do).
     maxMessagesPerTrigger, maxBytesPerTrigger: limits of a stream's batch. The first is exact. Bytes
         are estimated from samples all over the batch, because brokers do not tell sizes: a batch
         may be larger if the sizes of messages vary much.
@@ -146,6 +148,7 @@ class LiveOptions:
         message_selector("topic", self.tags, self.sql)
         self.columns = named_columns(options)
         self.decompress = options.flag("decompress", True)
+        self.push_filters = options.flag("pushFilters", False)
         self.gaps = gap_log(options)
         timeout_ms = options.number("timeoutMs", 0, _DAY_MS)
         self.timeout_ms = PATIENCE_MS if timeout_ms is None else timeout_ms

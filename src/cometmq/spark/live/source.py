@@ -118,7 +118,7 @@ class LiveReader(DataSourceReader):
         self._options = options
         self._names = names
         self.bounds = Bounds()
-        push_where_allowed(self)
+        push_where_allowed(self, wanted=options.push_filters)
 
     def partitions(self) -> list[InputPartition]:
         options = self._options

@@ -50,6 +50,7 @@ KNOWN: Final = (
     "decompress",
     "brokerName",
     "failOnDataLoss",
+    "pushFilters",
     "gapLog",
     "reader",
 )
@@ -71,6 +72,7 @@ class StoreOptions:
     checkCrc: check the checksum of every body.
     columns: which columns the rows have; see `cometmq.spark.rows.columns`.
     decompress: return bodies as they were sent (default), not as they are stored.
+    pushFilters: let Spark's filters narrow the read (see docs/spark.md, Filters, before you do).
     brokerName: the value of the column broker, which a store does not know.
     failOnDataLoss: fail where bytes are no record (default). With false they are left out, and
         gapLog must name a directory in which every gap is noted.
@@ -98,6 +100,7 @@ class StoreOptions:
         self.check_crc = options.flag("checkCrc", False)
         self.columns = named_columns(options)
         self.decompress = options.flag("decompress", True)
+        self.push_filters = options.flag("pushFilters", False)
         self.broker_name = options.text("brokerName")
         self.gaps = gap_log(options)
         reader = options.text("reader") or _AUTO
@@ -145,7 +148,7 @@ class StoreReader(DataSourceReader):
         self._by_queue = options.by_topic
         self._topics: frozenset[str] | None = None
         self.bounds = Bounds()
-        push_where_allowed(self)
+        push_where_allowed(self, wanted=options.push_filters)
 
     def partitions(self) -> list[InputPartition]:
         options = self._options

@@ -20,7 +20,9 @@ final class StoreOptions implements Serializable {
     private static final Set<String> KNOWN =
             Set.of(
                     "path", "commitlogpath", "subscribe", "subscribepattern", "minpartitions", "checkcrc",
-                    "columns", "decompress", "brokername", "failondataloss", "gaplog", "reader");
+                    "columns", "decompress", "brokername", "failondataloss", "gaplog", "reader",
+                    // Filters are always pushed here, and each scan has its own.
+                    "pushfilters");
     private static final Set<String> TRUE = Set.of("true", "yes", "on", "1");
     private static final Set<String> FALSE = Set.of("false", "no", "off", "0");
     private static final Pattern URI =
