@@ -32,6 +32,7 @@ _TELLS_TOPIC: Final = (
     "it shows the topic: an account that may send to it or consume from it may ask"
 )
 _READS: Final = "it reads messages, or what of the topic's queues leads to them"
+_HOW: Final = "it decides how the group consumes the topic"
 _NEW: Final = "this release of Java's does not know the request"
 
 # Java's releases with either access control take these from any account.
@@ -118,6 +119,19 @@ DIFFERENT_1: Final[Mapping[int, str]] = {
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: _CHANGES,
     Code.LITE_PULL_MESSAGE: _CONSUMES,
     Code.RECALL_MESSAGE: _NEW,
+    Code.SET_MESSAGE_REQUEST_MODE: _HOW,
+    **dict.fromkeys(
+        (
+            Code.POP_MESSAGE,
+            Code.NOTIFICATION,
+            Code.POLLING_INFO,
+            Code.PEEK_MESSAGE,
+            Code.ACK_MESSAGE,
+            Code.BATCH_ACK_MESSAGE,
+            Code.CHANGE_MESSAGE_INVISIBLETIME,
+        ),
+        _CONSUMES,
+    ),
     OwnRequestCode.REDRIVE_DEAD_LETTERS: _NEW,
     OwnRequestCode.ADMIT_SLAVE: _NEW,
     OwnRequestCode.AWAIT_TABLES: _NEW,
@@ -138,6 +152,9 @@ DIFFERENT_2: Final[Mapping[int, str]] = {
     Code.SEND_REPLY_MESSAGE_V2: _REPLIES,
     Code.DELETE_EXPIRED_COMMITLOG: _CHANGES,
     Code.LITE_PULL_MESSAGE: _CONSUMES,
+    Code.SET_MESSAGE_REQUEST_MODE: _HOW,
+    Code.POLLING_INFO: _CONSUMES,
+    Code.BATCH_ACK_MESSAGE: _CONSUMES,
     OwnRequestCode.REDRIVE_DEAD_LETTERS: _NEW,
     OwnRequestCode.ADMIT_SLAVE: _NEW,
     OwnRequestCode.AWAIT_TABLES: _NEW,

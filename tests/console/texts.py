@@ -86,7 +86,7 @@ def of_python() -> Iterator[tuple[str, str]]:
 
 def of_concerns() -> Iterator[str]:
     """Yield what the first page says of what needs attention, and what to do."""
-    for call in ast.walk(ast.parse((HERE / "concerns.py").read_text("utf-8"))):
+    for call in ast.walk(ast.parse((HERE / "watching" / "concerns.py").read_text("utf-8"))):
         if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Concern":
             _severity, where, *said = call.args[:4]
             yield from (

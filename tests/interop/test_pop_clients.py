@@ -37,6 +37,7 @@ class Place:
 
     def __init__(self, cluster: Cluster, tools: MqAdmin) -> None:
         self.namesrv = cluster.namesrv
+        self._routes = cluster.name_servers[0].table
         self._broker = cluster.brokers[0].address
         self._tools = tools
         self._one = threading.Lock()
@@ -46,6 +47,10 @@ class Place:
             printed = self._tools.run(self.namesrv, command, *args)
         assert "Exception" not in printed.out + printed.err, printed
         return printed.out
+
+    def knows(self, topic: str) -> bool:
+        """Whether the name server knows the topic."""
+        return self._routes.route(topic) is not None
 
     def make(self, case: str, *, queues: int = 4, retries: int = 16, mode: str = "POP") -> Names:
         """Make a case's topic and group, and choose how the group gets the topic's messages."""
@@ -162,6 +167,8 @@ def dead_letters(place: Place) -> None:
     with place.consume(names, fail_times="99", pop_delays_s="1,1,1") as client:
         client.wait_messages(2 * COUNT)
         dead = Names(dlq_topic(names.group), names.group)
+        # A client that pulls from a topic without a route ends.
+        eventually(lambda: place.knows(dead.topic), wait_s=JVM_WAIT_S)
         eventually(lambda: len(_pulled(place, dead)) >= COUNT, wait_s=JVM_WAIT_S)
         found = _pulled(place, dead)
         messages = [each for each in client.finish() if each["event"] == "message"]
