@@ -31,7 +31,7 @@ def test_the_sample_has_orders_lag_dead_letters_delays_and_transactions(tmp_path
             before = len(await cluster.messages("orders"))
             await asyncio.sleep(600)
             assert len(await cluster.messages("orders")) - before > 600
-            for group in ("billing", "big-orders", "dispatch", "warehouse"):
+            for group in ("invoicing", "big-orders", "dispatch", "warehouse"):
                 assert await cluster.lag(group) < 50
             # A broker writes down every few seconds which transactions have ended.
             halves = await admin.messages.halves("broker-a")

@@ -112,7 +112,7 @@ class Resource:
 @dataclass(frozen=True, slots=True)
 class PoppedTopic(Resource):
     """Names the topic for which a group asked when it got a message: in requests about the message, its retry topic
-    for the group stands for it. Nobody can tell from the name of such a topic alone where the group's name ends.
+    for the group stands for it. The name of such a topic alone does not show where the group's name ends.
     """
 
     def names(self, header: Header, body: Any = None) -> Iterator[str]:  # noqa: ARG002 - as its base

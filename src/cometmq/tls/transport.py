@@ -74,7 +74,7 @@ async def connect_tls(
 class TlsTransport(asyncio.Transport):
     """A TLS transport that counts the bytes of the transport beneath, too, as unsent.
 
-    `names` are what it was asked for by then: one that is lost tells of no peer any more.
+    `names` are the addresses that it gave while it was connected: a lost one names no peer.
     """
 
     def __init__(

@@ -270,7 +270,7 @@ class Said(TextKey):
     A_SECOND = "a second"
     MS_SINCE_EPOCH = "{ms} ms since the epoch"
 
-    # What could not be asked
+    # Questions that could not be asked
     TOO_MANY_QUESTIONS = "MAX_QUESTIONS={most} were asked before"
     TOO_LATE = "no answer in time: all answers have {seconds:g} s; give a longer deadline"
 

@@ -137,7 +137,7 @@ class GroupProgress:
 
 @dataclass(frozen=True, slots=True)
 class RunningInfo:
-    """Holds what a member of a group tells about itself.
+    """Holds what a member of a group reports of itself.
 
     `topics` has its rates by topic, `stacks` the stacks of its threads if they were asked for.
     """

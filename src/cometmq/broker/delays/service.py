@@ -121,7 +121,7 @@ class Delays(Service):
         self._save()
 
     def _write_for_java(self) -> None:
-        """Tell a Java broker what is delivered, and let it build its own timer files again."""
+        """Write down for a Java broker which messages are delivered, and let it build its own timer files again."""
         if not self._store.max_offset(names.TIMER_TOPIC, 0):
             return
         self.messages.timers.floor(exact=True)

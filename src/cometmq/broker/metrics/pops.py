@@ -14,8 +14,8 @@ from cometmq.protocol.pop.handle import asked_topic
 
 
 class _Sum:
-    """What a group has in flight of a topic and of its retries, when the oldest was popped, and how many were
-    delivered again.
+    """Sums a group's messages in flight of a topic and of its retries: their count, the time at which the
+    oldest was popped, and the count of those delivered again.
     """
 
     __slots__ = ("count", "oldest_ms", "revived_count")

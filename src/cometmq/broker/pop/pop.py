@@ -494,7 +494,7 @@ class PopHandler:
             if position is None:
                 position = self._store.min_offset(name, queue_id)
             end = self._store.max_offset(name, queue_id)
-            # Those that are shown are among the rest: they are not taken.
+            # The messages that a peek shows are among the rest, since it takes none.
             rest += max(end - position, 0)
             left = min(header.max_msg_nums, MAX_POPPED) - count
             if left <= 0 or position == end:

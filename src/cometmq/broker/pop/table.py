@@ -23,7 +23,7 @@ _COST_OF_QUEUE: Final = 16
 
 
 class QueueState:
-    """What a group has in flight of one queue, and where it goes on."""
+    """The messages that a group has in flight of one queue, and the offset at which it goes on."""
 
     __slots__ = ("armed_for_ms", "hidden", "key", "next_offset", "order", "revived_count")
 
@@ -176,7 +176,7 @@ class Table:
         if changes:
             yield changes
 
-    # What each change does
+    # The effects of the changes
 
     def _state(self, key: Key) -> QueueState:
         state = self.states.get(key)
@@ -193,7 +193,7 @@ class Table:
             for offset, until_ms in zip(order.offsets, order.until, strict=True):
                 if offset not in order.done:
                     state.hidden.add([offset], order.popped_ms, until_ms)
-            # What larger batches had is visible.
+            # The messages of earlier, larger batches are visible.
             for offset in sorted(order.later):
                 state.hidden.add([offset], order.popped_ms, order.popped_ms)
             self.arm(state)

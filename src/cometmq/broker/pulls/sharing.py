@@ -12,7 +12,7 @@ from cometmq.broker.pulls.waiter import ANY_QUEUE, Waiter
 
 Wants = Callable[[Waiter], bool]
 
-# Those that wait at a place, by share, the one that has waited for longest first.
+# The requests that wait at a place, by share; the one that has waited for longest comes first.
 _Place = dict[str, dict[Waiter, None]]
 
 

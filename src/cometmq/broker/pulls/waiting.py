@@ -273,7 +273,7 @@ class Waiting:
                 if waiter.share and waiter.reason is _ARRIVED:
                     woken.append(waiter)
         for waiter in woken:
-            # What woke it is for another one now.
+            # The message that woke it is for another request now.
             instead = self._sharing.next_of(waiter)
             if instead is not None:
                 self._make_due([instead], _ARRIVED)

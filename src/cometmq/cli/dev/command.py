@@ -23,94 +23,105 @@ if TYPE_CHECKING:
     from cometmq.tls.authority import Certificates
 
 
+_Port = Annotated[
+    int, typer.Option(help="The name server's port, 0 for a free one.", min=0, max=65535)
+]
+_BrokerPort = Annotated[
+    int,
+    typer.Option(
+        help="The first broker's port, 0 for a free one; each further broker's is 10 higher.",
+        min=0,
+        max=65535,
+    ),
+]
+_Host = Annotated[str, typer.Option(help="The address to listen on and to hand out to clients.")]
+_Brokers = Annotated[int, typer.Option(metavar="N", help="How many masters to run.", min=1, max=16)]
+_Slaves = Annotated[
+    int, typer.Option(metavar="M", help="How many slaves of each master.", min=0, max=4)
+]
+_Store = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Keep the messages in DIR (default: a temporary directory, removed at the end).",
+    ),
+]
+_Tls = Annotated[
+    bool,
+    typer.Option(
+        "--tls",
+        help="Serve TLS beside plain connections, by certificates made in DIR/tls, and say what "
+        "clients need.",
+    ),
+]
+_Console = Annotated[
+    bool | None,
+    typer.Option(
+        "--console/--no-console",
+        help="Run the web console, too (default: if the extra `console` is installed).",
+    ),
+]
+_ConsolePort = Annotated[
+    int | None,
+    typer.Option(
+        help="The console's port, 0 for a free one (default: 8080, a free one if that is taken).",
+        min=0,
+        max=65535,
+    ),
+]
+_ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "-c",
+        "--configFile",
+        metavar="FILE",
+        help="A properties file with RocketMQ's keys, for the brokers and the name server. Ports, "
+        "names and directories in it are left aside.",
+    ),
+]
+_Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A key of a server's configuration; overrides the file's. May be repeated.",
+    ),
+]
+_Sample = Annotated[
+    bool,
+    typer.Option(
+        "--sample",
+        help="Fill the cluster with a small shop: orders that go on coming, a group that lags, "
+        "dead letters, retries, delayed messages and transactions.",
+    ),
+]
+_Output = Annotated[
+    Form,
+    typer.Option(
+        "-o",
+        "--output",
+        help="json: when ready, print one line of JSON with the addresses, the console's "
+        "passwords, the store and the pid. Also stop at the end of standard input if that is a "
+        "pipe.",
+    ),
+]
+
+
 def dev(
-    port: Annotated[
-        int, typer.Option(help="The name server's port, 0 for a free one.", min=0, max=65535)
-    ] = 9876,
-    broker_port: Annotated[
-        int,
-        typer.Option(
-            help="The first broker's port, 0 for a free one; each further broker's is 10 higher.",
-            min=0,
-            max=65535,
-        ),
-    ] = 10911,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on and to hand out to clients.")
-    ] = "127.0.0.1",
-    brokers: Annotated[
-        int, typer.Option(metavar="N", help="How many masters to run.", min=1, max=16)
-    ] = 1,
-    slaves: Annotated[
-        int, typer.Option(metavar="M", help="How many slaves of each master.", min=0, max=4)
-    ] = 0,
-    store: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Keep the messages in DIR (default: a temporary directory, removed at the end).",
-        ),
-    ] = None,
+    port: _Port = 9876,
+    broker_port: _BrokerPort = 10911,
+    host: _Host = "127.0.0.1",
+    brokers: _Brokers = 1,
+    slaves: _Slaves = 0,
+    store: _Store = None,
     *,
-    tls: Annotated[
-        bool,
-        typer.Option(
-            "--tls",
-            help="Serve TLS beside plain connections, by certificates made in DIR/tls, and say what "
-            "clients need.",
-        ),
-    ] = False,
-    console: Annotated[
-        bool | None,
-        typer.Option(
-            "--console/--no-console",
-            help="Run the web console, too (default: if the extra `console` is installed).",
-        ),
-    ] = None,
-    console_port: Annotated[
-        int | None,
-        typer.Option(
-            help="The console's port, 0 for a free one (default: 8080, a free one if that is taken).",
-            min=0,
-            max=65535,
-        ),
-    ] = None,
-    config_file: Annotated[
-        Path | None,
-        typer.Option(
-            "-c",
-            "--configFile",
-            metavar="FILE",
-            help="A properties file with RocketMQ's keys, for the brokers and the name server. Ports, "
-            "names and directories in it are left aside.",
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A key of a server's configuration; overrides the file's. May be repeated.",
-        ),
-    ] = None,
-    sample: Annotated[
-        bool,
-        typer.Option(
-            "--sample",
-            help="Fill the cluster with a small shop: orders that go on coming, a group that lags, "
-            "dead letters, retries, delayed messages and transactions.",
-        ),
-    ] = False,
-    output: Annotated[
-        Form,
-        typer.Option(
-            "-o",
-            "--output",
-            help="json: when ready, print one line of JSON with the addresses, the console's "
-            "passwords, the store and the pid. Also stop at the end of standard input if that is a "
-            "pipe.",
-        ),
-    ] = Form.TABLE,
+    tls: _Tls = False,
+    console: _Console = None,
+    console_port: _ConsolePort = None,
+    config_file: _ConfigFile = None,
+    settings: _Settings = None,
+    sample: _Sample = False,
+    output: _Output = Form.TABLE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
     open_to_all: Open = False,
     log_level: LogLevel = None,

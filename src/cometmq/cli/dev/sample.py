@@ -140,11 +140,16 @@ class Sample:
             await asyncio.gather(*(self._sell() for _ in range(_AT_ONCE)))
 
     async def _members(self) -> None:
+        # Not "billing": the programs of README and guides are members of that group.
         consumer = self._consumer
         for number in (1, 2):
             await self._enter(
                 consumer(
-                    "billing", "orders", _take, instance_name=f"billing-{number}", enable_trace=True
+                    "invoicing",
+                    "orders",
+                    _take,
+                    instance_name=f"invoicing-{number}",
+                    enable_trace=True,
                 )
             )
             await self._enter(

@@ -18,7 +18,7 @@ from cometmq.errors import ConfigError
 from cometmq.namesrv import config as namesrv_config
 from cometmq.runtime.configuration.config import keys_of, load_properties, new_config
 
-# What a broker of `cometmq dev` has unless a file or an option says otherwise.
+# The settings of a broker of `cometmq dev`, unless a file or an option says otherwise.
 DEFAULTS: Final[Mapping[str, str]] = {
     # SQL92 is part of what somebody tries out.
     "enablePropertyFilter": "true",
