@@ -125,6 +125,7 @@ def test_a_theme_and_a_language_stay_chosen(page: Page) -> None:
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
     choose("Light")
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
     choose("中文")
     expect(page.locator("html")).to_have_attribute("lang", "zh")

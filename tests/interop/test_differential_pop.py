@@ -38,6 +38,7 @@ from cometmq.testing import Cluster
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 SEND, CREATE_TOPIC, UPDATE_GROUP, HEARTBEAT = 10, 17, 200, 34
+MAX_OFFSET = 30
 QUERY_ASSIGNMENT, SET_MODE = 400, 401
 FOUND, NOTHING = 0, 210
 LONG_MS = 600_000
@@ -516,6 +517,8 @@ def run(address: str) -> dict[str, Answer]:
             if step.code == POP and command.code == FOUND:
                 fields = step.ext(peer) if callable(step.ext) else step.ext
                 peer.handed_out[step.name] = popped(command, fields["consumerGroup"], BROKER)
+            if step.code == SEND:
+                wait_until_queued(peer, step, command)
             answers[step.name] = seen(step, command)
     return answers
 
@@ -531,6 +534,16 @@ def take(peer: Peer, step: Step) -> Command:
         return command if command.code == step.until else None
 
     return eventually(answered)
+
+
+def wait_until_queued(peer: Peer, sent: Step, answer: Command) -> None:
+    """Wait until the queue has what was sent: Java's broker fills its queues behind the log, and a pop that comes
+    sooner counts fewer messages as left.
+    """
+    assert isinstance(sent.ext, Mapping)
+    where = {"topic": sent.ext["topic"], "queueId": answer.ext["queueId"]}
+    wanted = int(answer.ext["queueOffset"]) + 1
+    eventually(lambda: int(peer.client.ask(MAX_OFFSET, where).ext["offset"]) >= wanted)
 
 
 def seen(step: Step, command: Command) -> Answer:
