@@ -17,6 +17,10 @@ BY_MODULE := --dist loadfile --no-loadscope-reorder
 # them (50).
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
+# Some machines have it set. Tests start Python more than a thousand times, and each start would compile every
+# module that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
 .DEFAULT_GOAL := help
 
