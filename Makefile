@@ -78,7 +78,7 @@ demo: $(READY) ## Send 10,000 order events through a whole cluster, prove that n
 	else $(BIN)/python -m examples.demo --part pipelines $(DEMO); fi
 
 test: compiled ## The unit, integration and short fuzz tests
-	@$(BIN)/python -m pytest -q $(PARALLEL) $(ARGS)
+	@$(BIN)/python -m pytest -q -p tests.in_memory $(PARALLEL) $(ARGS)
 
 check: $(READY) ## Format, lint, strict types, the import rule and the fast tests
 	@scripts/check

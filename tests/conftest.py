@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -76,3 +77,12 @@ def log_lines() -> Iterator[list[MutableMapping[str, Any]]]:
     """What is logged during a test, wherever a client that an earlier test ran sends the lines."""
     with structlog.testing.capture_logs() as lines:
         yield lines
+
+
+@pytest.fixture
+def path_on_disk() -> Iterator[Path]:
+    """Make a directory on a real disk, where `tests.in_memory` may have put `tmp_path` into memory."""
+    build = Path(__file__).parents[1] / "build"
+    build.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="test-", dir=build) as made:
+        yield Path(made)

@@ -168,8 +168,8 @@ def test_a_file_that_is_deleted_meanwhile_can_still_be_read(tmp_path: Path) -> N
     assert disk.is_cached(mapping, 0, 65_536)
 
 
-def test_pages_that_the_kernel_dropped_are_not_cached(tmp_path: Path) -> None:
-    path = tmp_path / "file"
+def test_pages_that_the_kernel_dropped_are_not_cached(path_on_disk: Path) -> None:
+    path = path_on_disk / "file"
     size = 64 * mmap.PAGESIZE
     path.write_bytes(os.urandom(size))
     fd = os.open(path, os.O_RDWR)

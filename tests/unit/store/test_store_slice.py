@@ -344,9 +344,9 @@ def test_a_failure_leaves_nothing_behind(sliced: Sliced, operation: str) -> None
     sliced.verify(sliced.slice(Selection()), sliced.sent).close()
 
 
-def test_what_lies_before_the_first_record_takes_no_room(tmp_path: Path) -> None:
+def test_what_lies_before_the_first_record_takes_no_room(path_on_disk: Path) -> None:
     """The last file has all its room, as a broker needs it."""
-    box = Box(tmp_path / "store", mapped_file_size_commit_log=4 << 20)
+    box = Box(path_on_disk / "store", mapped_file_size_commit_log=4 << 20)
     store = box.open()
     places = [put(store, bytes(1 << 20))[1] for _ in range(2)]
     places += [put(store, b"small")[1]]
@@ -354,9 +354,9 @@ def test_what_lies_before_the_first_record_takes_no_room(tmp_path: Path) -> None
     store.close()
     with open_offline(box.config) as source:
         made = make_slice(
-            source, tmp_path / "slice", Selection(first_offset=places[2]), clock=box.clock
+            source, path_on_disk / "slice", Selection(first_offset=places[2]), clock=box.clock
         )
-    first, _ = sorted((tmp_path / "slice" / "commitlog").iterdir())
+    first, _ = sorted((path_on_disk / "slice" / "commitlog").iterdir())
     assert first.stat().st_size == 4 << 20
     assert first.stat().st_blocks * 512 < (1 << 20) + 100_000
     assert made.record_count == 3
