@@ -157,7 +157,7 @@ def _replayed(
     """The units by queue, of the last life of each topic: `deleted` has the ends of the others.
 
     A queue without a message of that life is nobody's. The store may know of a deletion although a
-    power loss took the records that told it.
+    power loss took the records that report it.
     """
     log = store.commit_log
     begun = {

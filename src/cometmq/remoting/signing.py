@@ -25,8 +25,8 @@ _BLOCK_BYTES: Final = 64
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
-# Real clients have some ten forms for each request code. Whoever makes up names makes only his own
-# requests slower: a form that is not remembered is worked out again.
+# Real clients have some ten forms for each request code. A client that makes up names slows only its
+# own requests: a form that is not remembered is worked out again.
 _MOST_FORMS: Final = 256
 _LONGEST_NAMES: Final = 2_048
 

@@ -83,7 +83,7 @@ class SlaveAdmission:
     def redeem(self, token: bytes) -> bool:
         """Return whether a token is good; it is not a second time.
 
-        A look-up by hash tells nobody how much of a guessed token is right.
+        The time of a look-up by hash does not show how much of a guessed token is right.
         """
         until_s = self._tokens.pop(token, None)
         return until_s is not None and self._loop.time() <= until_s

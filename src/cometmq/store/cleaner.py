@@ -109,9 +109,9 @@ class Cleaner:
     The functions in `on_trimmed` are called with the log's new first offset when it has moved. They
     are for services that keep something about the log's records.
 
-    Those in `on_expiring` are called before a file is deleted, with the offset of its end. Each
-    copies some of the records below that offset that it still needs, and returns how many, 0 when
-    it needs none. If one raises StoreError, the file stays for this run.
+    The functions in `on_expiring` are called before a file is deleted, with the offset of its end. Each
+    copies some of the records below that offset that it still needs, and returns how many, 0 when it
+    needs none. If one raises StoreError, the file stays for this run.
 
     `marks_of` returns the offsets of a group. `unmarked_counts` counts the files that were deleted
     with messages that waited for a mark: on a full disk, and after cleanFileWaitMaxHours.

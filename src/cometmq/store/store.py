@@ -194,7 +194,7 @@ class MessageStore:
         self._looking = threading.Lock()
         self._is_marked = False
         self._monotonic = clock.monotonic
-        # What the last recovery read of the log, and how long it took; both are 0 before `open`.
+        # Bytes of the log that the last recovery read, and how long it took; both are 0 before `open`.
         self.recovered_bytes = 0
         # Whether the stop before the last `open` was not a clean one.
         self.is_after_crash = False
@@ -469,7 +469,7 @@ class MessageStore:
             raise StoreBusyError(f"topic {min(busy)} is being deleted already")
         self._deleting.update(wanted)
         try:
-            # What is not in its queue yet would bring the queue back.
+            # A record that is not in its queue yet would bring the queue back.
             self._commit_and_publish()
             end = self.commit_log.end
             yield Work(lambda: self._ledger.delete(wanted, end))
@@ -523,7 +523,7 @@ class MessageStore:
         if not self.cleaner.has_lost_all(queue):
             return False
         if key in self._pending_queues:
-            # What is not in the queue yet would bring it back.
+            # A record that is not in the queue yet would bring it back.
             self._commit_and_publish()
         return self._is_there(queue) and self.cleaner.has_lost_all(queue)
 
@@ -875,7 +875,7 @@ class MessageStore:
         try:
             self._commit_and_publish()
         except StoreFullError as error:
-            # The log has the messages, so whoever sent one must not be told that it was refused. Their
+            # The log has the messages, so no sender may get the answer that one was refused. Their
             # queues get them when there is room: `FlushTimers` publishes twice a second.
             log.debug("queues wait for room", reason=str(error))
 

@@ -89,7 +89,7 @@ class TimerWindow:
         self._window_ms = window_ms
         self._max_loaded = max_loaded
         self._slots: dict[int, _Slot] = {}
-        # What arrives while a scan looks for what lies in front of it in the queue.
+        # Records that arrive while a scan looks for records in front of them in the queue.
         self._late: dict[int, _Slot] = {}
         self._order: list[int] = []
         self._scan: _Scan | None = None

@@ -154,8 +154,8 @@ class GroupMessages:
 
 
 class _OfGroup(NamedTuple):
-    """What was found of one group: by topic (or REST) how far it is behind, its queues that are
-    furthest behind, as (messages, topic, queue id, time of the oldest), and the others together.
+    """How far one group is behind: by topic (or REST), in its queues that are furthest behind, as
+    (messages, topic, queue id, time of the oldest), and the others together.
     """
 
     by_topic: dict[str, Lag]

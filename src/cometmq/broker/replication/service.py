@@ -150,7 +150,7 @@ class Replication(Service):
 
     @property
     def needed(self) -> NeededCopies | None:
-        """What sends of a SYNC_MASTER wait for; None in other roles. Known after `bind`."""
+        """The copies that sends of a SYNC_MASTER wait for; None in other roles. Known after `bind`."""
         config = self._parts.replication
         if self.master is None or config.broker_role != "SYNC_MASTER":
             return None

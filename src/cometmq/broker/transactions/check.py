@@ -81,7 +81,7 @@ class TransactionChecker:
     def check(self, first: int, now_ms: int) -> int:
         """Ask for the verdict of a transaction, or give the transaction up; return the bytes sent.
 
-        What the store refuses is repeated in the next round.
+        A step that the store refuses is repeated in the next round.
         """
         newest = self._table.newest(first)
         if newest is None:

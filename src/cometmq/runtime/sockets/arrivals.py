@@ -67,7 +67,7 @@ class Arrival:
         """Answer the beginning of a handshake by an alert that says that access is denied."""
         assert self._socket is not None, "the arrival is closed"
         with suppress(OSError):
-            # What is unread when a socket is closed resets the connection, and the alert is lost.
+            # Unread bytes of a socket that is closed reset the connection, and the alert is lost.
             self._socket.recv(_HELLO_BYTES)
             self._socket.send(_ACCESS_DENIED)
 
@@ -91,7 +91,7 @@ class Arrival:
 
     @property
     def has_left(self) -> bool:
-        """Return whether the peer has closed, as far as this machine tells."""
+        """Return whether the peer has closed, as far as this machine knows."""
         if self._socket is None or not sys.platform.startswith("linux"):
             return self._socket is None
         try:

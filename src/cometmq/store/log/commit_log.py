@@ -86,7 +86,7 @@ class CommitLog:
         self._preparing = threading.Lock()
         self.on_large: Callable[[], None] | None = None
         self._before_append: Callable[[], None] | None = None
-        # What `dispatched` was last told, once the queues are filled behind the log.
+        # The last argument of `dispatched`, once the queues are filled behind the log.
         self._filled: tuple[int, int] | None = None
 
     @property

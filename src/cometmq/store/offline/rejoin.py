@@ -217,7 +217,7 @@ def _states(config: StoreConfig, disk: Disk) -> Iterator[Path]:
 
 
 def _is_beyond(disk: Disk, path: Path, cut: int) -> bool:
-    """Say whether a state file tells of the log behind `cut`, or cannot be read."""
+    """Say whether a state file refers to the log behind `cut`, or cannot be read."""
     try:
         return _largest_position(json.loads(disk.read(path))) > cut
     except ValueError:

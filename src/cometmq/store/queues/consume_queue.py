@@ -64,8 +64,8 @@ _AHEAD_BYTES: Final = 16 * PAGE_SIZE
 _RECENT_UNITS: Final = 100_000
 # Placeholders put into a queue in one go.
 _FILLED_AT_ONCE: Final = 4096
-# This many neighbours tell a damaged unit among those of messages that have left the log, or the
-# other way round.
+# This many neighbours show whether a unit among those of messages that have left the log is a damaged
+# one, or the other way round.
 _WITNESSES: Final = 8
 
 
@@ -272,7 +272,8 @@ class ConsumeQueue:
         and some that follow into memory (see MappedFile.absent).
 
         A look costs as much as a third of a pull, so it covers what some hundred pulls read, and its
-        result is kept. What the kernel drops meanwhile is not noticed: that is a page for 200 units.
+        result is kept. Pages that the kernel drops meanwhile are not noticed: that is one page for 200
+        units.
         """
         end = min(queue_offset + count, self.next_offset)
         if self._sure_from <= queue_offset and end <= self._sure_to:
@@ -297,7 +298,7 @@ class ConsumeQueue:
         """Say whether the record at `position` of a file's view, which is `physical_offset` in the
         log, is the message that a unit of this size at `queue_offset` stands for.
 
-        The record's head and topic tell; `view` must hold `size` bytes from `position` on.
+        The record's head and topic decide; `view` must hold `size` bytes from `position` on.
         """
         if size < self.record_overhead or position < 0:
             return False
@@ -319,7 +320,7 @@ class ConsumeQueue:
         topic_at += body_length
         sized_topic = self.sized_topic
         if magic != self.magic:
-            # Java's brokers give a short topic the long form only when told so.
+            # Java's brokers give a short topic the long form only when configured so.
             if magic != MAGIC_V2:
                 return False
             sized_topic = (len(sized_topic) - 1).to_bytes(2, "big") + sized_topic[1:]

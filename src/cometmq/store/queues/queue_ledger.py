@@ -1,4 +1,4 @@
-"""Keep `queues.json` beside the log: facts that no other file of the store tells.
+"""Keep `queues.json` beside the log: facts that no other file of the store has.
 
 {"deleted": {TOPIC: P},
  "queues": {TOPIC: {QUEUE_ID: [MIN, FIRST, NEXT, LAST]}},
