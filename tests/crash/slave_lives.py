@@ -300,7 +300,7 @@ class Rejoins(TwoStores):
                     if isinstance(record, ScannedRecord)
                 }
         missing = tail.items() - found.items()
-        assert not missing, f"what was cut off is not kept: {sorted(missing)} in {kept}"
+        assert not missing, f"a part that was cut off is not kept: {sorted(missing)} in {kept}"
         return self.crash_count
 
     def _mend(self) -> set[Path]:

@@ -152,7 +152,7 @@ _declare(
 _declare(
     "maxBytesInFlight", "bytes",
     "Unfinished frames, waiting requests and unread answers of all connections.",
-    f"who has held most for longest is cut: {_BUSY}", "answers are read and frames end in moments",
+    f"the holders of most bytes for longest are cut: {_BUSY}", "answers are read and frames end in moments",
     servers=_BOTH,
 )  # fmt: skip
 _declare(
@@ -235,7 +235,7 @@ _declare(
 )  # fmt: skip
 _declare(
     "MAX_NAME_LENGTH", "characters",
-    "The name of a topic, a group, a broker or an address in a request for what is kept in memory.",
+    "The name of a topic, group, broker or address in a request whose names are kept in memory.",
     _ERROR, "RocketMQ's names of topics have 127 characters at most, of groups 120",
     at="protocol.limits", servers=_BOTH,
 )  # fmt: skip
@@ -444,7 +444,7 @@ _declare(
 )  # fmt: skip
 _declare(
     "MAX_ENTRIES_LOOKED_AT", "entries", "Index entries that a search by key looks at.", _ERROR,
-    "a search in a narrower time finds what lies further back", at="store.index.index_service",
+    "a search in a narrower time finds messages further back", at="store.index.index_service",
 )  # fmt: skip
 _declare(
     "MAX_RECORDS_LOOKED_AT", "messages", "Messages that a search by key compares with the key.", _ERROR,

@@ -251,7 +251,7 @@ class RemotingClient:
         connection = await self.open(address, self._new_connection)
         if connection.closed:
             # Its peer left before this task had its turn, and `on_close` was called for nobody. Its
-            # user gets an error; it must not stay among the connections.
+            # user notices that; it must not stay among the connections.
             return connection
         self._connections[address] = connection
         connection.on_close.append(lambda lost: self._lost(address, lost))

@@ -69,7 +69,7 @@ _DENIALS: Final = (
         re.compile(
             r"no acl config for|\buser:.* (is )?not found|\buser:.* is disabled", re.IGNORECASE
         ),
-        "it does not know this access key, or no more: check access_key",
+        "it does not know this access key, or no longer: check access_key",
     ),
     (
         re.compile(

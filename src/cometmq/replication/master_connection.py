@@ -131,7 +131,7 @@ class MasterConnection(asyncio.Protocol):
             self._rest(error)
             return
         except ProtocolError as error:
-            self.close(f"the master sent what is no frame of the HA protocol: {error}")
+            self.close(f"the master sent bytes that are no frame of the HA protocol: {error}")
             return
         except StoreError as error:
             self.close(str(error))

@@ -245,7 +245,7 @@ class SlaveConnection(asyncio.Protocol):
         elif offset > end:
             self.close(
                 f"its log ends at {offset}, behind this master's, which ends at {end}: it is no "
-                "copy of this log, or has what this master lost"
+                "copy of this log, or has messages that this master lost"
             )
             return
         elif offset < first:

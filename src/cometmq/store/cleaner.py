@@ -49,7 +49,7 @@ _COPIES_PER_FILE: Final = 200_000
 _QUEUES_AT_ONCE: Final = 100
 _QUEUES_S: Final = 0.0005
 _CODE_UNAVAILABLE: Final = 14
-_NO_LOOK: Final = Hold(0, "what is marked has not been looked at yet")
+_NO_LOOK: Final = Hold(0, "the marked messages have not been looked at yet")
 
 
 class Work(NamedTuple):

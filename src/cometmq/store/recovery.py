@@ -330,7 +330,7 @@ class Recoverer:
         raise StoreCorruptError(
             f"{damaged.path} is damaged at {offset - damaged.base} (commit-log offset "
             f"{offset}: {reason or 'zeros'}), and good messages follow at "
-            f"{following}: restore the file from a copy, or give up what is damaged with "
+            f"{following}: restore the file from a copy, or give up the damaged part with "
             f"cometmq store repair --write {self._config.store_path_root_dir}"
         )
 

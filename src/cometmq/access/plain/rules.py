@@ -225,7 +225,7 @@ class PlainRules:
         for path, fault in table.faults.items():
             if before.faults.get(path) != fault:
                 log.error(
-                    "account file is damaged, what it said before stays in force", reason=fault
+                    "account file is damaged, its last good contents stay in force", reason=fault
                 )
         for path in before.faults.keys() - table.faults.keys():
             log.info("account file is good again", path=str(path))

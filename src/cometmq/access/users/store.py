@@ -108,7 +108,7 @@ class UserStore:
             return book_of(msgspec.json.decode(text, type=State))
         except (msgspec.DecodeError, UnicodeDecodeError, UserRefusedError) as error:
             raise ConfigError(
-                f"{path} is damaged, so nobody could be told from anybody: {_told(error)}; {remedy}"
+                f"{path} is damaged, so no user could be known:  {_told(error)}; {remedy}"
             ) from None
 
     async def change(self, change: Change) -> None:

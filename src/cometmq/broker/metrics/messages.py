@@ -154,8 +154,8 @@ class GroupMessages:
 
 
 class _OfGroup(NamedTuple):
-    """How far one group is behind: by topic (or REST), in its queues that are furthest behind, as
-    (messages, topic, queue id, time of the oldest), and the others together.
+    """How far one group is behind: by topic (or REST), in each of its queues that are furthest behind,
+    as (messages, topic, queue id, time of the oldest), and in the other queues together.
     """
 
     by_topic: dict[str, Lag]

@@ -228,8 +228,9 @@ class Registration:
         self._all_due = self._all_due or not changed
 
     async def announced(self) -> None:
-        """Return when name servers have answered all changes reported to `topics_changed` so far. Waits
-        at most a second for a silent one.
+        """Return when name servers have answered all changes given to `topics_changed` so far.
+
+        Waits at most a second for a silent one.
         """
         if self._announcing is not None:
             await asyncio.wait([self._announcing], timeout=_ANNOUNCEMENT_WAIT_S)

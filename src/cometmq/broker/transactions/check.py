@@ -105,7 +105,7 @@ class TransactionChecker:
         if reason := self._hopeless(half, now_ms):
             self._transactions.give_up(half, reason)
             return 0
-        assert half.group is not None, "what names none is hopeless"
+        assert half.group is not None, "a transaction without a group is hopeless"
         if self._busy(half):
             self._table.ask_at(half.first_offset, now_ms)
             return 0

@@ -286,7 +286,7 @@ def _check_values(data: bytes, is_request: bool) -> None:
     if count > most:
         raise ProtocolError(
             f"a JSON body with nulls or references has {count} values, the limit {limit} is {most}; "
-            "leave the nulls out, repeat what is referred to, or send it in parts",
+            "leave the nulls out, repeat the values instead of references, or send it in parts",
             limit=limit,
         )
     references = data.count(_REFERENCE)
@@ -295,8 +295,8 @@ def _check_values(data: bytes, is_request: bool) -> None:
         limit, most = "MAX_REQUEST_REFERENCES", MAX_REQUEST_REFERENCES
     if references > most:
         raise ProtocolError(
-            f"a JSON body has {references} references, the limit {limit} is {most}; repeat what is "
-            "referred to",
+            f"a JSON body has {references} references, the limit {limit} is {most}; repeat "
+            "the values instead",
             limit=limit,
         )
 

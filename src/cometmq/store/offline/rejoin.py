@@ -266,7 +266,7 @@ def rejoin(
         _forget_deletions(config, disk, plan.cut)
         _note(plan, disk, master)
         _keep_states(plan, disk)
-        _keep_log(plan, log, disk, progress("what is cut off"))
+        _keep_log(plan, log, disk, progress("the part that is cut off"))
     finally:
         lock.release()
     rebuild(config, disk, clock, progress("consume queues and index"))

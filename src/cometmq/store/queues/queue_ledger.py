@@ -88,7 +88,7 @@ class QueueLedger:
             }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning(
-                "what is known of deleted topics and of queues is lost",
+                "the record of deleted topics and of queues is lost",
                 path=str(self.path),
                 reason=repr(error),
             )
