@@ -11,7 +11,7 @@ from typing import Final
 
 from cometmq.protocol.codes import RequestCode as Code
 
-_POP: Final = "there are no pop consumers here; consume with push or lite-pull consumers"
+_POP: Final = "pops are kept in the log (topic rmq_sys_pop_log) and not in RocksDB: there are no records to export"
 _CONTROLLER: Final = (
     "there is no controller here, a broker keeps the role that its configuration gives it"
 )
@@ -93,7 +93,7 @@ REFUSED: Final[Mapping[Code, str]] = {
         ),
         _CONTROLLER,
     ),
-    # Pop consumers
+    # Pops that Java keeps in RocksDB
     **dict.fromkeys(
         (Code.POP_ROLLBACK,),
         _POP,
