@@ -104,7 +104,7 @@ class LineWriter:
             self._thread = thread
 
     def flush(self) -> None:
-        """Do nothing: whoever writes a line does not wait for it. See `drain`."""
+        """Do nothing: no writer of a line waits for it. See `drain`."""
 
     def drain(self, limit_s: float = _DRAIN_S) -> bool:
         """Wait until all lines are written, `limit_s` seconds at most; return whether they are."""

@@ -81,10 +81,11 @@ def changed(
     current: Mapping[str, str] | None,
     changes: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the attributes after `changes`; `current` is None for what is made only now.
+    """Return the attributes after `changes`; `current` is None for a topic or group that is made only
+    now.
 
-    Raises IllegalArgumentError for a key that is not `known`, a value that it cannot have, a change
-    of what cannot be changed, and a removal of what is not there.
+    Raises IllegalArgumentError for a key that is not `known`, a value that it cannot have, a change of
+    an attribute that cannot be changed, and a removal of one that is not set.
     """
     if len(changes) > 2 * len(known):
         raise IllegalArgumentError(

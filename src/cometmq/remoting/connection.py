@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
             self._on_connect(self)
 
     def data_received(self, data: bytes) -> None:
-        # TLS brings what came before the end of its own farewell.
+        # After a close TLS still delivers bytes that came before the end of its close-notify.
         if self.closed:
             return
         self.last_active = self._last_read = self._loop.time()
@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """Write what is due. The transport closes when this returns, and `connection_lost` has the
-        requests served that wait: what is answered then is answered in vain.
+        requests served that wait: answers made then reach nobody.
         """
         self.flush()
 

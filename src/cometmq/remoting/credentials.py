@@ -10,8 +10,8 @@ Java: SessionCredentials, AclSigner, AclClientRPCHook. A signed request has thes
     Signature      Base64(HMAC-SHA1(secret key, all other ext values in the order of their names,
                    then the body)), texts in UTF-8
 
-The signature covers values and neither code, names nor lengths: whoever records a request could move
-bytes from one field to the next, rename fields, or send it with another code. The seal is an HMAC
+The signature covers values and neither code, names nor lengths: anybody who records a request could
+move bytes from one field to the next, rename fields, or send it with another code. The seal is an HMAC
 with the same key over all of these.
 
 Servers of Java sign and check SignedAt and Nonce as they do all fields, and make nothing of them. Ours

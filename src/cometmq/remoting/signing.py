@@ -77,11 +77,11 @@ class FieldOrder:
         self._sealed_names = "\0".join(sealed)
 
     def text(self, ext: Mapping[str, str]) -> str:
-        """Return what is signed of the fields: all values in the order of their names."""
+        """Return the signed bytes of the fields: all values in the order of their names."""
         return "" if self._values is None else "".join(self._values(ext))
 
     def sealed(self, number: str, code: int, ext: Mapping[str, str], body_length: int) -> str:
-        """Return what is sealed: the form of a request, which no signature covers.
+        """Return the sealed bytes: the form of a request, which no signature covers.
 
         No field that is signed has a NUL in its name, so no other form has the same text.
         """

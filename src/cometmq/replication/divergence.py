@@ -254,7 +254,7 @@ async def find_common(
         theirs = await master.bytes_at(offset, topic_of(own, offset))
         asked += 1
         progress(min(asked, _MOST_QUESTIONS), _MOST_QUESTIONS)
-        # Nothing less than all bytes: what is cut off too early, the master sends again.
+        # Nothing less than all bytes: the master sends again any records that are cut off too early.
         return theirs is not None and own == theirs
 
     async def begins_alike(file: MappedFile) -> bool:

@@ -40,7 +40,8 @@ class SlaveConnection(asyncio.Protocol):
     """Sends the log from where the slave's ends, and reads its reports.
 
     `acknowledged` is the offset behind the slave's last byte, -1 before its first report was seen to
-    be the end of a record here; `position` is what is sent next; `start` is where the transfer began.
+    be the end of a record here; `position` is the offset that is sent next; `start` is where the
+    transfer began.
     """
 
     def __init__(self, master: ReplicationMaster) -> None:

@@ -11,7 +11,7 @@ Messages that still wait in a file (delayed messages, transactions without a ver
 the end of the log first, by the services that know of them. The file is deleted once the copies are
 on disk.
 
-Where `cleanFileWaitsForGroups` names groups, each run first looks for what they have not marked.
+Where `cleanFileWaitsForGroups` names groups, each run first looks for messages that they have not marked.
 """
 
 from __future__ import annotations
@@ -362,7 +362,9 @@ class Cleaner:
             yield Work(partial(self._delete, path, queue))
 
     def _trim(self, log_min_offset: int) -> Iterator[Work]:
-        """Drop from consume queues, and have `on_trimmed` drop, what the log no longer holds."""
+        """Drop entries of messages that the log no longer holds from consume queues, and have
+        `on_trimmed` drop its own.
+        """
         self._trimmed_to = log_min_offset
         yield from in_parts(
             self._queues,

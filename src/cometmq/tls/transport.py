@@ -16,7 +16,7 @@ from typing import Any, Final
 from cometmq.runtime.sockets.arrivals import Arrival
 from cometmq.tls.records import RecordReader, RecordTurns
 
-# A connection that is closed waits so long for the peer to take what is unsent, and to close.
+# A connection that is closed waits so long for the peer to take the unsent bytes, and to close.
 _SHUTDOWN_TIMEOUT_S: Final = 10.0
 
 
@@ -129,7 +129,7 @@ class TlsTransport(asyncio.Transport):
         self._over.set_protocol(protocol)
 
     def close(self) -> None:
-        # The peer's own farewell has to be read.
+        # The peer's own close-notify has to be read.
         self._reader.release()
         self._over.close()
 
@@ -152,7 +152,7 @@ class _Early(asyncio.Protocol):
         self.is_lost = True
 
     def hand_over(self, transport: asyncio.Transport, turns: RecordTurns) -> None:
-        """Let the protocol that the transport has got have what was read, and what comes."""
+        """Hand the bytes that were read, and those that come, to the transport's new protocol."""
         self.reader = RecordReader(turns, transport)
         received, self._received = b"".join(self._received), []
         self.reader.data_received(received)

@@ -125,7 +125,7 @@ class TimerWindow:
         return bisect_left(offsets, self.floor)
 
     def put_back(self, slot: int, messages: array[int], recalls: array[int]) -> None:
-        """Have again what is left of a slot that was taken."""
+        """Put the rest of a slot that was taken back."""
         back = _Slot()
         back.messages, back.recalls = messages, recalls
         if not back:

@@ -218,7 +218,7 @@ class GroupLags:
             yield
 
     def _look(self) -> Iterator[None]:
-        """Look at groups, those of whom nothing is known yet first, until MAX_QUEUES are done."""
+        """Look at groups until MAX_QUEUES are done, first at groups of which nothing is known yet."""
         groups = self._lags.groups()
         yield
         order = []

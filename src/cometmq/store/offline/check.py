@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Report:
-    """Holds what was looked at and what was found; `notes` are facts that are no fault."""
+    """Holds the parts that were looked at and the findings; `notes` are facts that are no fault."""
 
     clean_stop: bool
     log_file_count: int = 0

@@ -306,7 +306,7 @@ def _copy_log(store: OfflineStore, made: Slice, disk: Disk, progress: Progress |
 
 
 def fillers(base: int, size: int, timestamp: int) -> Iterator[tuple[int, bytes]]:
-    """Yield what is not zero of records that fill the first `size` bytes of a file."""
+    """Yield the bytes that are not zero of records that fill the first `size` bytes of a file."""
     at = 0
     while at < size:
         left = size - at

@@ -29,7 +29,7 @@ from cometmq.store.files.disk import NO_MAPPING
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.reading.layout import (
-    PLACEHOLDER_SIZE as PLACEHOLDER_SIZE,  # noqa: PLC0414 - whoever reads a ConsumeQueue needs it
+    PLACEHOLDER_SIZE as PLACEHOLDER_SIZE,  # noqa: PLC0414 - a reader of a ConsumeQueue needs it
 )
 
 UNIT: Final = struct.Struct(">qiq")
@@ -107,8 +107,9 @@ class PutTotals:
 class ConsumeQueue:
     """Keeps one queue of one topic. `next_offset` is the queue offset of the next message.
 
-    `totals` are those of its topic; whoever appends a message counts it there. The appender needs `magic`, `sized_topic` and `record_overhead` for every record of this queue.
-    Mappings are made when first needed: an idle queue costs a few hundred bytes.
+    `totals` are those of its topic; the code that appends a message counts it there. The appender needs
+    `magic`, `sized_topic` and `record_overhead` for every record of this queue. Mappings are made when
+    first needed: an idle queue costs a few hundred bytes.
     """
 
     __slots__ = (

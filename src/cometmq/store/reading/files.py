@@ -150,7 +150,7 @@ def _first_unit(path: str) -> int:
 
 
 class StoreFiles:
-    """Finds the files of the store at `root`. Raises StoreUnusableError for what is no store.
+    """Finds the files of the store at `root`. Raises StoreUnusableError for a directory that is no store.
 
     The commit log may lie in directories of its own, among which its files are spread
     (storePathCommitLog; Java: MultiPathMappedFileQueue).
