@@ -44,7 +44,7 @@ _FIELDS: Final = {"name": str, "date": datetime.date, "suspicion": str}
 
 
 class Invocation(msgspec.Struct):
-    """What one pytest process leaves: how it was started, and what came of it."""
+    """The record of one pytest process: how it was started, and its results."""
 
     executable: str
     directory: str

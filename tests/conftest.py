@@ -1,4 +1,4 @@
-"""What holds for all tests: how long one may take, which signals end what it starts, and which examples
+"""Rules for all tests: how long one may take, which signals end what it starts, and which examples
 hypothesis draws.
 
 A test may take as long as it would on a machine that is ten times slower, and more: a deadline inside
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def log_lines() -> Iterator[list[MutableMapping[str, Any]]]:
-    """What is logged during a test, wherever a client that an earlier test ran sends the lines."""
+    """The lines logged during a test, wherever a client that an earlier test ran sends the lines."""
     with structlog.testing.capture_logs() as lines:
         yield lines
 

@@ -1,9 +1,8 @@
 """Refuse sleeps of a second or more of real time in tests, but for those that have a reason.
 
-What waits for so long waits in virtual time: `pytest.mark.faces("virtual")` or
-`Cluster(clock="virtual")`. `asyncio.sleep` and `tests.waits.CLOCK` are asked when they are called, for
-only then is it known whose time passes; `time.sleep` is always real, so `blocking_sleeps` reads the
-source.
+Longer waits belong into virtual time: `pytest.mark.faces("virtual")` or `Cluster(clock="virtual")`.
+`asyncio.sleep` and `tests.waits.CLOCK` are asked when they are called, for only then is it known whose
+time passes; `time.sleep` is always real, so `blocking_sleeps` reads the source.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tests of single parts in simulated time share: a clock, workers and a network in memory.
+"""Helpers for tests of single parts in simulated time: a clock, workers and a network in memory.
 
 The loop and the worker are those of `cometmq.testing.virtual`. A test of several processes takes a
 `World` or a `Cluster` of `cometmq.testing` instead.

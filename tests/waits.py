@@ -1,13 +1,13 @@
 """Wait until something is the case: `eventually` on a thread, `until` on an event loop.
 
-A test tells the time and pauses by `CLOCK`, so that it runs in real and in virtual time alike.
+A test reads the time and pauses by `CLOCK`, so that it runs in real and in virtual time alike.
 
 All deadlines of tests come from here. They are as much longer as the machine was slower when the tests
 started, which `tests.pace` measures once.
 
 Both ask again and again, for what tests wait for rarely announces itself. A deadline is for what never
-comes, so it is long: a busy machine may take all of it. Who waits in vain is told what was waited for,
-as the test has it in its source, what was seen last, and what the names stood for.
+comes, so it is long: a busy machine may take all of it. The error of a wait in vain shows the condition
+as the test has it in its source, the value seen last, and the values of its names.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class RunningClock:
-    """Tells the time of the test that runs: the machine's, or its virtual cluster's.
+    """Reads the time of the test that runs: the machine's, or its virtual cluster's.
 
     In virtual time `sleep` has the cluster run for so long.
     """
@@ -120,8 +120,9 @@ def eventually(
 ) -> Any:
     """Return what `look` sees as soon as it `fits`, which is any true value unless said otherwise.
 
-    AssertionError after `wait_s`. What `look` raises ends the wait, but for errors that are `passing`:
-    of servers that are away for a while, for example. A failure tells of `note`, such as a seed.
+    AssertionError after `wait_s`. An error that `look` raises ends the wait, unless it is `passing`:
+    from a server that is away for a while, for example. The text of a failure has `note`, such as a
+    seed.
     """
     deadline = CLOCK.monotonic() + wait_s
     while True:

@@ -74,7 +74,7 @@ class Question(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a server said to a question."""
+    """A server's answer to a request."""
 
     verdict: Verdict
     code: int

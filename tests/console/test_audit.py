@@ -110,7 +110,7 @@ def test_so_many_exports_run_at_once(visitor: Visitor, monkeypatch: pytest.Monke
 
 
 def test_an_export_ends_with_its_session(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose account was gone went on to get the log for up to half an hour."""
+    """A user whose account was removed went on to get the log for up to half an hour."""
     monkeypatch.setattr("cometmq.console.users.audit._LINES_AT_ONCE", 1)
     monkeypatch.setattr(exports, "check_session", gone)
     lines = visitor.get("/audit/export").body.splitlines()

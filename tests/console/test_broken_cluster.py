@@ -1,4 +1,6 @@
-"""What pages say of a cluster that is broken: what is still known, and what is not and why."""
+"""Pages about a broken cluster: they show everything still known, and say what is not known and
+why.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def visitor(cluster: Cluster, tmp_path: Path) -> Iterator[Visitor]:
 
 
 def all_pages(visitor: Visitor, broker: str) -> dict[str, Answer]:
-    """What every page answers, asked for the topic, the group and the broker."""
+    """Return every page's answer for the topic, the group and the broker."""
     query = {"/topic": {"name": TOPIC}, "/group": {"name": GROUP}, "/broker": {"address": broker}}
     paths = [
         route.path

@@ -142,7 +142,7 @@ def test_a_group_shows_its_queues_and_which_member_has_them(
 def test_viewers_of_a_members_stacks_share_one_answer(
     cluster: Cluster, admin: AdminClient, operator: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member stops all of its threads to tell their stacks; each viewer had it do so."""
+    """A member stops all of its threads to read their stacks; each viewer had it do so."""
     admin.topics.create("stacks-topic")
     asked: list[bool] = []
     ask = Groups.running_info
@@ -424,7 +424,9 @@ def test_hostile_names_are_shown_as_text(operator: Visitor) -> None:
 def test_a_group_is_made_at_the_other_brokers_when_one_of_them_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first refusal kept it from the brokers behind, and nobody was told where it was made."""
+    """The first refusal kept it from the brokers behind, and nobody learned on which brokers it was
+    made.
+    """
     with Cluster(brokers=3) as cluster, AdminClient(cluster.namesrv) as admin:
         having, refusing, other = admin.brokers.addresses()
         admin.groups.create("third", broker=having.address, retry_max_times=3)

@@ -95,7 +95,7 @@ def confirm(page: Page, target: str, why: str) -> None:
 
 
 def done(page: Page, text: str | re.Pattern[str]) -> None:
-    """Wait for the note that tells of a success."""
+    """Wait for the note that reports a success."""
     expect(page.locator(".note.done")).to_contain_text(text, timeout=WAIT_MS)
 
 

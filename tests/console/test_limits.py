@@ -1,4 +1,4 @@
-"""What the worst client can do: large and slow requests, many connections, streams and sessions."""
+"""The worst that a client can do: large and slow requests, many connections, streams and sessions."""
 
 from __future__ import annotations
 

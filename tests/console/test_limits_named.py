@@ -237,7 +237,7 @@ def alone(cluster: Cluster, tmp_path: Path) -> Iterator[Served]:
 
 
 def hits(served: Served) -> dict[str, int]:
-    """Return how often each limit was hit, as a scraper is told without a login."""
+    """Return how often each limit was hit, as a scraper reads it without a login."""
     answer = Visitor(served, None).get("/metrics")
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")

@@ -1,4 +1,4 @@
-"""What a page does by itself while somebody looks at it, chooses on it, or has left it in a tab."""
+"""A page's own updates while somebody looks at it, chooses on it, or has left it in a tab."""
 
 from __future__ import annotations
 

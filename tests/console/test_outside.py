@@ -140,7 +140,9 @@ def test_what_connects_and_shakes_no_hands_is_counted_and_makes_room(
 def test_one_address_has_so_many_handshakes_and_connections(
     encrypting: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever had too many of his own had the oldest of all who wait closed, whosever it was."""
+    """An address with too many connections of its own had the oldest waiting one of all addresses
+    closed.
+    """
     monkeypatch.setattr(connections, "MAX_OF_ADDRESS", 2)
     monkeypatch.setattr(encrypted, "_SILENT_AT_LEAST_S", 0.0)
     with ExitStack() as stack:
@@ -440,7 +442,7 @@ def accounts_file(path: Path, **roles: str) -> Path:
 def test_accounts_are_read_again_and_end_the_sessions_of_who_is_gone(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever was taken out of the file kept a session, and could log in until a restart."""
+    """A user who was taken out of the file kept a session, and could log in until a restart."""
     monkeypatch.setattr(state, "ACCOUNTS_LOOK_S", 0.05)
     file = accounts_file(tmp_path / "accounts.json", ada="operator", ben="operator", eve="reader")
     with running_console(

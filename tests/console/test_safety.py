@@ -1,6 +1,6 @@
-"""Who may call the console, from where, and what a browser may do with its answers.
+"""Limit who may call the console, from where, and how a browser may use its answers.
 
-What is said of pages and actions is tested for each one that the console has.
+The rules for pages and actions are tested for each one that the console has.
 """
 
 from __future__ import annotations

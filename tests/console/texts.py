@@ -48,7 +48,9 @@ _NOT_BELOW: Final = ("note.text", "shown.text", "row.text", "chosen.text")
 
 
 def untold() -> Iterator[tuple[str, str]]:
-    """Yield what templates show of what other rooms say without having it told, and the template."""
+    """Yield the expressions by which templates show other rooms' texts untranslated, with the
+    template.
+    """
     for path in sorted((HERE / "templates").glob("**/*.html")):
         tree = environment().parse(path.read_text("utf-8"))
         for output in tree.find_all(nodes.Output):

@@ -34,7 +34,7 @@ PATIENCE_MS = 60_000
 
 
 class Count:
-    """What was consumed, by any thread."""
+    """Count the messages consumed, by any thread."""
 
     def __init__(self) -> None:
         self.consumed = 0

@@ -1,7 +1,7 @@
 """A store that somebody or something damaged while no broker ran: `check` finds it, `repair` brings
 back all that was not hit, and what was hit is never served.
 
-Bits are flipped where RocketMQ's format can tell: no CRC covers properties, times and hosts of a
+Bits are flipped where RocketMQ's format can detect it: no CRC covers properties, times and hosts of a
 record.
 """
 

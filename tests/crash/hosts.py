@@ -37,7 +37,9 @@ class Hosts:
         return f"127.0.0.{number + 1}" if self.why_not else f"{_NETWORK}.{number}"
 
     def command(self, name: str, command: Sequence[str]) -> list[str]:
-        """What runs a command on a host. The process has the id of the one that is started."""
+        """Return the command line that runs a command on a host. The process has the id of the one
+        that is started.
+        """
         if self.why_not:
             return list(command)
         return ["ip", "netns", "exec", self._prefix + name, *command]
@@ -51,7 +53,7 @@ class Hosts:
         self._on(source, "neigh", "replace", self.address(target), "lladdr", _NOBODY, "dev", "eth0")
 
     def slow(self, name: str) -> None:
-        """What leaves the host comes late, and some of it never."""
+        """Delay the packets that leave the host, and lose some of them."""
         if self.shaper == "netem":
             options = ["delay", "30ms", "20ms", "loss", "2%"]
         else:

@@ -85,7 +85,7 @@ class Node:
         return READY in self.said()
 
     def said(self) -> str:
-        """What it logged since its last start."""
+        """The text that it logged since its last start."""
         with self.log.open("rb") as log:
             log.seek(self._read)
             return log.read().decode(errors="replace")

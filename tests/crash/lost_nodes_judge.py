@@ -28,7 +28,7 @@ Place = tuple[str, int, int]
 
 @dataclass
 class History:
-    """What clients saw, read from the file so far."""
+    """The clients' observations, read from the file so far."""
 
     # All acknowledgements, in their order: number, sender, status, place.
     acknowledged: list[tuple[int, int, str, Place]] = field(default_factory=list)
@@ -83,7 +83,7 @@ class History:
                 self.received[consumer].append((place, int(number)))
 
     def sure(self) -> dict[Place, int]:
-        """What a SYNC_MASTER acknowledged as being on its slave: number by place."""
+        """The messages that a SYNC_MASTER acknowledged as being on its slave: number by place."""
         found: dict[Place, int] = {}
         for number, _, status, place in self.acknowledged:
             if status == "SEND_OK":
@@ -171,7 +171,7 @@ def missed(history: History, consumer: str) -> dict[Place, int]:
 
 def check_received(history: History, consumer: str) -> int:
     """Each sure message came at least once; return how many are excused: the consumer had read another
-    message at the place, one that nobody was told to be safe, and that went with the old master.
+    message at the place, one that was never acknowledged as safe, and that went with the old master.
     """
     seen: dict[Place, set[int]] = defaultdict(set)
     for place, number in history.received[consumer]:
@@ -183,7 +183,7 @@ def check_received(history: History, consumer: str) -> int:
 
 
 def check_queue_order(history: History, consumer: str) -> None:
-    """What comes for the first time comes in the order of the queue."""
+    """First deliveries come in the order of the queue."""
     first: set[tuple[Place, int]] = set()
     last: dict[tuple[str, int], int] = {}
     sure = history.sure()

@@ -1,4 +1,6 @@
-"""What the consume queues of a store must hold: found by reading its log from end to end."""
+"""The entries that the consume queues of a store must hold, found by reading its log from end to
+end.
+"""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def _replayed(
     """The units by queue, of the last life of each topic: `deleted` has the ends of the others.
 
     A queue without a message of that life is nobody's. The store may know of a deletion although a
-    power loss took the records that told it.
+    power loss took the records that report it.
     """
     log = store.commit_log
     begun = {
@@ -300,7 +300,7 @@ class Rejoins(TwoStores):
                     if isinstance(record, ScannedRecord)
                 }
         missing = tail.items() - found.items()
-        assert not missing, f"what was cut off is not kept: {sorted(missing)} in {kept}"
+        assert not missing, f"a part that was cut off is not kept: {sorted(missing)} in {kept}"
         return self.crash_count
 
     def _mend(self) -> set[Path]:

@@ -1,7 +1,7 @@
 """A group whose members join, leave and are killed at random while messages flow, and its checker.
 
-Everything random follows from a seed. The checker reads what the members wrote and what the producer
-was told, and asks no broker.
+Everything random follows from a seed. The checker reads what the members wrote and how the producer's
+sends were answered, and asks no broker.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a storm was, for its one line of output."""
+    """Figures of a storm, for its one line of output."""
 
     joined: int = 0
     left: int = 0

@@ -1,6 +1,6 @@
 """Servers that die, freeze or lose their links under producers and consumers of both faces.
 
-What was acknowledged is consumed in the end, whatever happened; how soon sending went on after the
+Every acknowledged message is consumed in the end, whatever happened; how soon sending went on after the
 recovery is printed beside the promise of 5 s.
 """
 
@@ -73,7 +73,7 @@ class Traffic:
         self._thread.join()
 
     def expect_everything(self) -> None:
-        """What was acknowledged is consumed in the end."""
+        """Check that every acknowledged message is consumed in the end."""
         sent = {body for _, body in self.acknowledged}
         eventually(
             lambda: sorted(self._places[body] for body in sent - set(self.received.bodies)),

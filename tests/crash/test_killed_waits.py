@@ -1,9 +1,10 @@
 """A broker process killed again and again while messages wait in it: delayed ones and transactions.
 
-What was acknowledged must become so: a delayed message comes, once and not before its time, a committed
-transaction is visible once, one that is rolled back never is. What was not acknowledged may be or not,
-but then too not before its time, and not against its producer's verdict: the broker asks for it in a
-later life. Between kills files of the log expire while messages wait in them.
+Acknowledged requests must take effect: a delayed message comes, once and not before its time, a
+committed transaction is visible once, one that is rolled back never is. A request that was not
+acknowledged may take effect or not, but not before its time either, and not against its producer's
+verdict: the broker asks for it in a later life. Between kills files of the log expire while messages
+wait in them.
 
 COMETMQ_WAIT_KILLS says how many kills there are (default 6), COMETMQ_CRASH_SEED what is drawn
 (`tests.seeds`).
@@ -308,7 +309,7 @@ def store_config(root: Path) -> StoreConfig:
 
 
 class Seen:
-    """What was visible so far; files that expire take visible messages along."""
+    """The messages that were visible so far; files that expire take visible messages along."""
 
     def __init__(self) -> None:
         self._places: dict[str, set[tuple[int, int]]] = {}

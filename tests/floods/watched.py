@@ -9,8 +9,8 @@ machine, or by another thread; one that is late with it was kept waiting by the 
 line also has how often each limit of the server has refused something since it started.
 
 SIGUSR2 has the loop compute for nothing, in turns of a slice each, until the signal comes again. Each turn
-is the same work, so a turn that takes longer shows a processor that is slower at that moment. What a
-client notices of it is what this machine makes of any loop that is busy.
+is the same work, so a turn that takes longer shows a processor that is slower at that moment. A client
+notices no more of it than of any busy loop on this machine.
 
 With COMETMQ_STACKS=1 a beat that is very late has the stack of the loop's thread written down, too.
 Functions that are compiled have no frame there: COMETMQ_PURE=1 shows them. Looking costs the loop

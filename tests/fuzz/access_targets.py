@@ -1,4 +1,4 @@
-"""What is fuzzed of access control: account files, white lists, the book of users and policies."""
+"""Fuzz targets of access control: account files, white lists, the book of users and policies."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _state() -> bytes:
 
 
 def run_users(_: Random, data: bytes) -> object:
-    """What is read of users and policies can be written, and read again."""
+    """Check that users and policies that were read can be written, and read again."""
     book = book_of(decode_body(data, State))
     again = book_of(decode_body(encode_body(book.state()), State))
     assert again.users == book.users

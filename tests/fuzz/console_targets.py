@@ -1,4 +1,4 @@
-"""What is fuzzed of the web console: addresses, headers and forms, through its guard and every page.
+"""Fuzz targets of the web console: addresses, headers and forms, through its guard and every page.
 
 The first byte of an input says who asks and whether the form has its token; the first line is method
 and address, then come headers, an empty line, and the body. Behind the pages is a cluster that

@@ -3,7 +3,7 @@
     python -m tests.fuzz.guided MODULE TARGET --directory DIR --inputs N --seconds S
 
 DIR/corpus has the inputs, which grow; DIR/faults gets the first input of each fault. Once a second
-and at the end a line of JSON says how many inputs were fed. What libFuzzer says goes to stderr.
+and at the end a line of JSON says how many inputs were fed. The output of libFuzzer goes to stderr.
 """
 
 from __future__ import annotations

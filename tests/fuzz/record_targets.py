@@ -1,4 +1,4 @@
-"""What is fuzzed of stored messages, and the readers that must agree about them: one by one and by
+"""Fuzz targets of stored messages, and the readers that must agree about them: one by one and by
 columns, the codec and the store, a log by records and by windows.
 """
 

@@ -1,4 +1,4 @@
-"""What is fuzzed of whole servers: bytes into a connection of a broker, a name server, a port for
+"""Fuzz targets of whole servers: bytes into a connection of a broker, a name server, a port for
 slaves, a port for monitoring, with real handlers behind it.
 
 A cluster in virtual time serves many inputs, each on a connection of its own, and a well-behaved

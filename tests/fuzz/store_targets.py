@@ -1,4 +1,4 @@
-"""What is fuzzed of a store: a file of it has any bytes, or a slave is sent them as its master's log.
+"""Fuzz targets of a store: a file of it has any bytes, or a slave is sent them as its master's log.
 
 The store lies in memory and has small files. It is made once; each input gets a copy. The first byte
 of an input of `store-…` chooses the file, the second one how it is damaged, and the rest are its bytes.
@@ -149,7 +149,8 @@ def run_open(_: Random, data: bytes) -> object:
 
 
 def run_tools(_random: Random, data: bytes) -> object:
-    """The tools look at a damaged store. What they repair has a sound log, and a broker starts on it.
+    """The tools look at a damaged store. A store that they repair has a sound log, and a broker starts
+    on it.
 
     A record whose queue offset is damaged, which no sum covers, stays a finding of the queue.
     """
@@ -187,7 +188,7 @@ def _look(store: OfflineStore, disk: VirtualDisk, clock: ManualClock) -> None:
 
 
 def run_rejoin(random: Random, data: bytes) -> object:
-    """What a damaged log has behind any of its records is cut off, and a broker starts then."""
+    """Cut a damaged log behind any of its records, and start a broker on it."""
     disk = _damaged(data)
     config, clock = _box(disk).config, ManualClock()
     with open_offline(config, disk) as store:
@@ -212,8 +213,8 @@ def _slave_corpus() -> list[bytes]:
 
 
 def run_slave(_: Random, data: bytes) -> object:
-    """A slave takes whole records of a master's log, however they come, and refuses all else. What it
-    has taken a broker starts on.
+    """A slave takes whole records of a master's log, however they come, and refuses all else. A broker
+    starts on the log that it has taken.
     """
     disk, part = VirtualDisk(), 1 + 3 * data[0] if data else 1
     at, end = 0, 0

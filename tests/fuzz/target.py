@@ -1,4 +1,4 @@
-"""What a fuzz target is, and how one input is fed to it.
+"""Define fuzz targets, and feed one input to a target.
 
 A target is fed any bytes. It returns a value or raises a CometMQError; any other exception is a
 fault, and so is an assertion of its own that fails, or an input that takes more processor time than
@@ -32,10 +32,10 @@ Mutate = Callable[[Random, bytes, Sequence[bytes]], bytes]
 class Target(NamedTuple):
     """A name (that of its files, too), sound inputs, and what takes the bytes.
 
-    `mutate` damages an input so that what it tells of its own form stays right more often than by
-    chance. `cost` says how much more than a decoder's input one of this target may take. With
-    `takes_long` inputs of LONG_BYTES are fed, too. `is_twin` says that the compiled modules must
-    give the same outcomes as the interpreted ones.
+    `mutate` damages an input so that its own lengths and counts stay right more often than by chance.
+    `cost` says how much more than a decoder's input one of this target may take. With `takes_long`
+    inputs of LONG_BYTES are fed, too. `is_twin` says that the compiled modules must give the same
+    outcomes as the interpreted ones.
     """
 
     name: str

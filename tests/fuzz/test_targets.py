@@ -70,7 +70,7 @@ def test_damaged_bytes_give_a_value_or_our_error(target: Target) -> None:
 
 @each_target
 def test_long_inputs_take_no_longer_than_they_deserve(target: Target) -> None:
-    """What grows with the square of a length shows at a length of 64 KiB."""
+    """Work that grows with the square of a length shows at a length of 64 KiB."""
     sound = [*target.corpus, *corpus.kept(target.name)]
     for number in range(6 if target.takes_long else 0):
         source = random.Random(f"{target.name} long {number}")

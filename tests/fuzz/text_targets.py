@@ -1,4 +1,4 @@
-"""What is fuzzed of texts that people and clients write: filters, configuration, state files."""
+"""Fuzz targets of texts that people and clients write: filters, configuration, state files."""
 
 from __future__ import annotations
 

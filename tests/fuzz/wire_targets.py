@@ -1,4 +1,4 @@
-"""What is fuzzed of the wire: frames, headers, batches, bodies, registrations, replication."""
+"""Fuzz targets of the wire: frames, headers, batches, bodies, registrations, replication."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _tried(read: Callable[[], Any]) -> Any:
 
 
 def _passes_on(command: RemotingCommand) -> None:
-    """What was taken in can be sent on as JSON, and says the same."""
+    """Check that a decoded command can be sent on as JSON, and says the same."""
     again = decode_command(Frame(SerializeType.JSON, encode_header(command), b""))
     assert (again.code, again.ext, again.remark) == (command.code, command.ext, command.remark)
 
@@ -220,7 +220,7 @@ def run_replication(random: Random, data: bytes) -> object:
 
 
 def run_batch(_: Random, data: bytes) -> object:
-    """What was taken apart can be put together, and taken apart again."""
+    """Check that a decoded batch can be encoded, and decoded again."""
     entries = list(decode_batch(data))
     assert list(decode_batch(encode_batch(entries))) == entries
     return entries
@@ -257,7 +257,9 @@ def run_recall_handle(_: Random, data: bytes) -> object:
 
 
 def run_traces(_: Random, data: bytes) -> object:
-    """What a consumer of the trace topic is sent, and attributes of topics as mqadmin writes them."""
+    """Decode traces as a consumer of the trace topic gets them, and attributes of topics as mqadmin
+    writes them.
+    """
     text = data.decode(errors="replace")
     try:
         return decode_traces(text)

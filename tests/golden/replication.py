@@ -1,4 +1,4 @@
-"""What a Java master and a Java slave say to each other: `data/replication.json`, made by real brokers.
+"""Recordings of a Java master and a Java slave: `data/replication.json`, made by real brokers.
 
 `python -m tests.golden.replication` writes the file again, in about a minute, with the servers of the
 interop suite; `load` reads it. Each recording is one connection between a master and its slave of the
@@ -11,7 +11,7 @@ same version, with the time in ms since it was made:
 | last-file | an empty slave comes to a master whose log has 3 files; one message is larger than a batch |
 
 `chunks` are what each read of the link brought: `[side, ms, bytes]`, in hex, or compressed when they are
-many. What they mean is not in the file: `tests/interop/ha_tap.py` reads it from the description of the
+many. Their meaning is not in the file: `tests/interop/ha_tap.py` reads it from the description of the
 protocol (`load()["5.3.3", "empty"].frames()`).
 """
 

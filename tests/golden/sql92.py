@@ -1,4 +1,4 @@
-"""What the Java evaluator makes of SQL92 expressions: cases, and `data/sql92.json` made from them.
+"""Results of the Java evaluator for SQL92 expressions: cases, and `data/sql92.json` made from them.
 
 `python -m tests.golden.sql92` writes the file again, after `mvn package` in `java/`;
 `tests.golden.generate` does so too.

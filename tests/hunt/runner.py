@@ -38,7 +38,7 @@ PASSED, FAILED, HANGS, ENDED = "passed", "FAILED", "HANGS", "ended"
 
 @dataclass
 class Row:
-    """What has come of one kind in this hunt."""
+    """Results of one kind of run in this hunt."""
 
     runs: int = 0
     count: int = 0

@@ -20,7 +20,7 @@ from cometmq.cli.main import main
 
 @dataclass(frozen=True)
 class Printed:
-    """What a command wrote to its standard output and error."""
+    """A command's standard output and error."""
 
     out: str
     err: str

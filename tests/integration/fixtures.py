@@ -138,7 +138,7 @@ def own_cluster(chosen_face: ChosenFace, face_name: str) -> OwnCluster:
 
 @pytest.fixture
 def prompt_face(namesrv: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockingFace]:
-    """Provide the blocking face for tests of what brokers tell of clients.
+    """Provide the blocking face for tests of brokers' reports on clients.
 
     Its consumers commit, and its traces leave, in a moment.
     """

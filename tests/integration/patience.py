@@ -1,7 +1,7 @@
 """Have clients of this process wait for answers for as long as a busy machine may take.
 
-Tests do this to their own process, and to the processes in which they run a page's programs. Tests
-that look for what a client tells from time to time have it told soon.
+Tests do this to their own process, and to the processes in which they run a page's programs. Tests that
+look for a client's periodic reports make these come soon.
 """
 
 from __future__ import annotations

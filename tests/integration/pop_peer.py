@@ -24,7 +24,7 @@ MINUTE_MS = 60_000
 
 
 class Answer(Protocol):
-    """What a client of bytes, or a connection without a socket, got."""
+    """An answer that a client of bytes, or a connection without a socket, got."""
 
     @property
     def code(self) -> int: ...

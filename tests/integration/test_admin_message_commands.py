@@ -222,7 +222,7 @@ def test_messages_of_a_java_batch_are_found_by_their_ids_and_by_the_batch_s(
 def test_dead_letters_with_the_id_of_one_batch_are_each_sent_again_and_told_apart(
     admin: cometmq.AdminClient, face: BlockingFace, name: str
 ) -> None:
-    """All were told to lie where the copy of the first one does."""
+    """All were reported to lie where the copy of the first one does."""
     make(admin, face, name, queues=1)
     [at] = admin.brokers.addresses()
     admin.topics.create(f"%DLQ%{name}", read_queues=1, write_queues=1)
@@ -527,7 +527,7 @@ def test_dead_letters_are_listed_and_sent_again(
 
 
 class Undecided:
-    """Does not know how its transactions end until it is told."""
+    """Does not know how its transactions end until `verdict` is set."""
 
     def __init__(self) -> None:
         self.verdict = LocalTransactionState.UNKNOWN

@@ -1,4 +1,6 @@
-"""Test the settings that an operator sees and changes while the broker runs, and what it tells."""
+"""Test the settings that an operator sees and changes while the broker runs, and its answers about
+them.
+"""
 
 from __future__ import annotations
 

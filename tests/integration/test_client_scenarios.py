@@ -1,4 +1,4 @@
-"""What users do with the client, run for both faces against a real cluster."""
+"""Uses of the client, run for both faces against a real cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a broker asks its consumers: codes 220, 221, 307 and 309, sent over the consumer's connection."""
+"""Questions of a broker to its consumers: codes 220, 221, 307 and 309, sent over the consumer's
+connection.
+"""
 
 from __future__ import annotations
 

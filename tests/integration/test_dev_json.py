@@ -81,7 +81,7 @@ def test_sigterm_stops_the_servers_and_their_store_is_kept(stdin: str, tmp_path:
 
 
 def test_servers_end_with_the_program_that_started_them() -> None:
-    """That program is killed, so nothing of it can tell them."""
+    """That program is killed, so nothing of it can stop them."""
     code = "import subprocess, sys, time; subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE); time.sleep(600)"
     with subprocess.Popen(
         [sys.executable, "-c", code, *COMMAND], stdout=subprocess.PIPE, text=True

@@ -1,7 +1,7 @@
 """Produce each cause why a group is behind with real clients, and see it named.
 
 Each test has a topic and a group of its own in one cluster. `explained` waits until the cause is named,
-because members tell of what they did a moment ago.
+because members report only after a moment.
 """
 
 from __future__ import annotations

@@ -453,7 +453,7 @@ class Attempts(SendMessageHook):
         self.made.append(context.queue.broker_name)
 
     def after_send(self, context: SendContext) -> None:
-        """Keep nothing: the sends tell their outcome."""
+        """Keep nothing: the sends return their outcome."""
 
 
 @pytest.mark.parametrize("latency_faults", [False, True])

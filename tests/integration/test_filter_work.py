@@ -1,4 +1,4 @@
-"""What one client selects by must not stop the others: 499 CONTAINS before 30 KB of properties.
+"""One client's filter must not stop the others: 499 CONTAINS before 30 KB of properties.
 
 Work is counted in turns of the broker's loop and in pulls, never timed.
 """

@@ -1,4 +1,4 @@
-"""What made its topic is acknowledged when name servers know the topic."""
+"""A send that creates its topic is acknowledged when name servers know the topic."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Clients that lie about who they are and what is theirs, beside one that behaves well.
 
 Without access control some of it works, as with Java's brokers: whoever may send requests may commit
-another group's offsets, unlock its queues and speak under a member's id. SECURITY.md says so. What is
-tested here holds without access control, too.
+another group's offsets, unlock its queues and speak under a member's id. SECURITY.md says so. The tests
+here hold without access control, too.
 """
 
 from __future__ import annotations

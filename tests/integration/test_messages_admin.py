@@ -242,7 +242,7 @@ def test_a_request_for_a_redrive_that_does_not_fit(
 
 
 class Undecided:
-    """A transaction listener that does not know the outcome until it is told."""
+    """A transaction listener that does not know the outcome until `verdict` is set."""
 
     def __init__(self) -> None:
         self.verdict = LocalTransactionState.UNKNOWN

@@ -1,4 +1,4 @@
-"""What brokers and name servers tell monitoring systems and probes, scraped over HTTP."""
+"""Metrics and probes of brokers and name servers, read over HTTP."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def names_of(server: Server) -> set[str]:
 
 
 def check_catalogue(text: str, server: Server) -> None:
-    """Check that all that the catalogue declares is told, as it is declared, and nothing else."""
+    """Check that everything the catalogue declares is exposed, as it is declared, and nothing else."""
     families = {}
     for line in text.splitlines():
         if line.startswith("# TYPE "):

@@ -1,4 +1,4 @@
-"""What Apache's own suite asks of a broker by clients that pop without a heartbeat, in virtual time.
+"""Scenarios of Apache's own suite for clients that pop without a heartbeat, in virtual time.
 
 Java: BatchAckIT, NotificationIT, OffsetResetForPopIT, PopBigMessageIT, PopMessageAndForwardingIT and PopOrderlyIT.
 """

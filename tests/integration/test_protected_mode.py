@@ -1,4 +1,4 @@
-"""Who is served at which port, as machines see it: each node of a virtual world is one."""
+"""Which peers each port serves, as machines see it: each node of a virtual world is one."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_probe_of_another_machine_says_that_it_was_refused() -> None:
 
 
 class Copier(asyncio.Protocol):
-    """A peer of the port for slaves that says what it is told to say."""
+    """A peer of the port for slaves that sends given bytes."""
 
     def __init__(self) -> None:
         self.came = bytearray()

@@ -1,4 +1,4 @@
-"""What a slave serves, refuses and copies, in virtual time."""
+"""Requests that a slave serves and refuses, and tables that it copies, in virtual time."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Programs in Python run beside a cluster, here or in the test that `RUN_BY` names. Of commands the names
 and options must exist; JSON, TOML, YAML and properties must parse, and keys of properties must be keys.
-What cannot be run stands behind `<!-- not run: REASON -->` and is counted.
+A snippet that cannot be run stands behind `<!-- not run: REASON -->` and is counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test what clients are told when the disk is full or slow, and what operators can ask."""
+"""Test the answers to clients when the disk is full or slow, and to operators who ask about it."""
 
 from __future__ import annotations
 

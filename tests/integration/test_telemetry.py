@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.cluster()]
 
 
 class Observed:
-    """Holds a hook, and what it has told."""
+    """Holds a hook, and the spans that it exported."""
 
     def __init__(self) -> None:
         self.spans_told = InMemorySpanExporter()

@@ -1,4 +1,6 @@
-"""docs/testing.md and `examples/testing`, run as a user does: in a directory of his, unconfigured."""
+"""docs/testing.md and `examples/testing`, run as a user does: in a directory of their own,
+unconfigured.
+"""
 
 from __future__ import annotations
 

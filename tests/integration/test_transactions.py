@@ -1,4 +1,4 @@
-"""Test transactions at the broker: what it tells good and bad peers, and what it does by itself."""
+"""Test transactions at the broker: its answers to good and bad peers, and its own checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Addresses that brokers tell: a loopback address that leads clients to themselves, mapped ports."""
+"""Addresses that brokers advertise: a loopback address that leads clients to themselves, mapped
+ports.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def play(
 
 
 async def connect(cluster: Cluster, node: str, port: int = 10911) -> None:
-    """Connect a peer to the broker, as a client does whom somebody told the right address."""
+    """Connect a peer to the broker, as a client does that somebody gave the right address."""
     there = cluster.world.node("broker-a").host
     network = cluster.node(node).surroundings.network
     await network.connect(asyncio.Protocol, there, port, tls=None)

@@ -61,7 +61,7 @@ def play(story: Story, **options: Any) -> list[Any]:
 
 
 class Seen(NamedTuple):
-    """What a listener got, and when."""
+    """A delivery to a listener, with its time."""
 
     at_s: float
     reconsume_times: int

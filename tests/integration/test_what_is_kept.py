@@ -1,4 +1,6 @@
-"""What requests leave in a server's memory has a bound, whatever names their senders invent."""
+"""The memory that requests leave occupied in a server has a bound, whatever names their senders
+invent.
+"""
 
 from __future__ import annotations
 

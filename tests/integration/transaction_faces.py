@@ -34,7 +34,7 @@ def unresolved(cluster: Cluster) -> int:
 
 
 class Listener:
-    """Says what it is told to say, and remembers what it was asked."""
+    """Gives the configured verdicts, and remembers the questions."""
 
     def __init__(self, execute: Any = COMMIT, check: Any = UNKNOWN) -> None:
         self.verdicts = {"execute": execute, "check": check}

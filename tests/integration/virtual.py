@@ -24,7 +24,7 @@ TESTER = "app-1"
 
 
 class Driver:
-    """Runs coroutines of a node of a virtual cluster until they are done; tells the node's time."""
+    """Runs coroutines of a node of a virtual cluster until they are done; has the node's time."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -141,7 +141,7 @@ class VirtualSocket(asyncio.Protocol):
 
 @contextmanager
 def driven(cluster: Cluster) -> Iterator[Driver]:
-    """Run `cluster`, whose time the test tells meanwhile, and in which its raw clients connect."""
+    """Run `cluster`, whose time is the test's meanwhile, and in which its raw clients connect."""
     with cluster:
         driver = Driver(cluster)
         with CLOCK.of(driver), connecting_by(driver.connect):

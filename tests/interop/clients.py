@@ -94,7 +94,7 @@ class ClientProcess:
             self.popen.stdin.flush()
 
     def close_stdin(self) -> None:
-        """Tell the program that nothing more comes."""
+        """Signal to the program that nothing more comes."""
         assert self.popen.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.popen.stdin.close()
@@ -196,7 +196,7 @@ class RunningClient:
         return self.named("message")
 
     def finish(self, timeout_s: float = JVM_WAIT_S) -> list[Event]:
-        """Tell the scenario to end, wait for its clean end and return all events."""
+        """Ask the scenario to end, wait for its clean end and return all events."""
         if self._serves:
             self._process.tell("end")
         else:

@@ -27,7 +27,7 @@ Side = Literal["master", "slave"]
 
 
 class Chunk(NamedTuple):
-    """What one read brought: who said it, and how many ms after the connection was made."""
+    """The bytes of one read: who said it, and how many ms after the connection was made."""
 
     side: Side
     at_ms: int
@@ -35,7 +35,7 @@ class Chunk(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What a master sends, with the time at which its last byte passed."""
+    """A master's message, with the time at which its last byte passed."""
 
     at_ms: int
     offset: int
@@ -43,7 +43,7 @@ class Frame(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a slave says, with the time at which its last byte passed."""
+    """A slave's message, with the time at which its last byte passed."""
 
     at_ms: int
     offset: int

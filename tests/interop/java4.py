@@ -68,7 +68,7 @@ class Java4Broker(JavaBroker):
         _prepare(self.directory)
 
     def ready(self) -> bool:
-        """Whether the broker tells its figures too.
+        """Whether the broker shows its figures too.
 
         It fails to until it has sampled them once, a second after its start (StoreStatsService asks
         an empty list for its last entry).

@@ -1,4 +1,4 @@
-"""What makes a scenario of `tests/integration` run against the Java servers.
+"""Fixtures that make a scenario of `tests/integration` run against the Java servers.
 
 A module of this directory imports the scenarios and then these fixtures, which take the place of
 those that start our own servers. So each scenario is written once and runs for both faces of the

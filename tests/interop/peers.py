@@ -373,7 +373,7 @@ class JavaServer:
         raise NotImplementedError
 
     def environment(self) -> dict[str, str]:
-        """What the process has in its environment beside the usual."""
+        """The process's environment beside the usual."""
         return {}
 
     def command(self, home: Path, logback: Path, conf: Path) -> list[str]:
@@ -598,8 +598,8 @@ class JavaBroker(JavaServer):
         """Whether the broker answers and the name server lists it.
 
         A 5.x broker loses a race with its own first name-server connection now and then and
-        then registers 10 s later. So once it has answered for a second without being listed it
-        is told, by a configuration update that changes nothing, to register now.
+        then registers 10 s later. So once it has answered for a second without being listed, a
+        configuration update that changes nothing makes it register now.
         """
         try:
             ask(self.address, GET_BROKER_RUNTIME_INFO, tls=self.tls)

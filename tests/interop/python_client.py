@@ -91,7 +91,7 @@ def produce(args: dict[str, str]) -> None:
 
 
 def options(args: dict[str, str]) -> dict[str, Any]:
-    """What producers and consumers are given alike."""
+    """Arguments that producers and consumers share."""
     return {
         "namesrv": args["namesrv"],
         "namespace": args.get("namespace"),

@@ -94,7 +94,7 @@ class Pair:
         return eventually(look, lambda ends: ends[0] == ends[1], wait_s=JVM_WAIT_S)[1]
 
     def tables(self, broker: JavaBroker) -> dict[str, Any]:
-        """What the broker has of the tables that are copied, in a form that can be compared."""
+        """The broker's tables that slaves copy, in a form that can be compared."""
         with RawClient(broker.address) as client:
             return {name: _compared(name, client.ask(code).body) for name, code in TABLES.items()}
 
@@ -129,8 +129,8 @@ class Pair:
 
 
 def log_end(broker: JavaBroker) -> int | None:
-    """Where the broker's log ends; None if it does not tell, which Java's may not for a moment while
-    it starts.
+    """Where the broker's log ends; None if it does not say, as Java's may not for a moment while it
+    starts.
     """
     with RawClient(broker.address) as client:
         answer = client.ask(RUNTIME_INFO)

@@ -217,7 +217,7 @@ def _messages(events: list[Event]) -> list[Event]:
 
 
 def _error(events: list[Event]) -> str:
-    """What the user of a client was told."""
+    """The error that the user of a client got."""
     failed = [event for event in events if event["event"] == "failed"]
     assert failed, events
     return f"{failed[0]['error']} {failed[0].get('cause')}"

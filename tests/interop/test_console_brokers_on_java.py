@@ -1,4 +1,6 @@
-"""The console's pages of brokers on Java's of 5.3 and of 4.9: what one does not tell is named."""
+"""The console's pages of brokers on Java's of 5.3 and of 4.9: pages name the figures that one does
+not give.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def admin(namesrv: str) -> Iterator[cometmq.AdminClient]:
 
 
 def test_all_pages_answer(operator: Visitor, actors: Actors, name: str) -> None:
-    """What such a broker does not tell is said on the page, which still answers."""
+    """The page names the figures that such a broker does not give, and still answers."""
     actors.bury(f"{name}-dead", name, [b"one", b"two"])
     actors.leave_waiting(f"{name}-bank", f"{name}-paid", b"half")
     actors.producer(f"{name}-later").send(Message(name, b"later", delay_level=17))

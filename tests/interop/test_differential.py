@@ -58,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is compared of an answer; `records` are the messages of a pull."""
+    """The parts of an answer that are compared; `records` are the messages of a pull."""
 
     closed: bool = False
     code: int | None = None

@@ -80,7 +80,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is compared of an answer; `records` are its messages."""
+    """The parts of an answer that are compared; `records` are its messages."""
 
     code: int
     has_remark: bool = False

@@ -422,7 +422,7 @@ def answer_push(requester: RawClient, code: int) -> Command:
 
 
 def pushed(push: Command) -> Answer:
-    """What is compared of a reply that was handed on."""
+    """Return the parts of a reply handed on that are compared."""
     ext: dict[str, Any] = {**push.ext, "properties": comparable(push.ext["properties"])}
     for name in ("bornHost", "storeHost", "storeTimestamp"):
         assert ext.pop(name)

@@ -1,6 +1,6 @@
 """Run every command of Apache's `mqadmin`, of 4.9 and of 5.3, against our servers and Java's.
 
-What is run and compared is listed in `tests.interop.mqadmin`. Java's servers are of the same line as
+`tests.interop.mqadmin` lists the commands and comparisons. Java's servers are of the same line as
 the mqadmin, and hold the same topics, groups and messages.
 """
 

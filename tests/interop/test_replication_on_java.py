@@ -101,7 +101,9 @@ class Client:
             producer.finish()
 
     def read(self, stage: int, group: str = GROUP) -> set[int]:
-        """What the group receives of the tagged topic: this stage's messages, no others."""
+        """Return the indexes that the group receives from the tagged topic: this stage's messages,
+        no others.
+        """
         events = self.java.run("consume", **self.consumer(group), expected=COUNT)
         found = _indexes([event for event in events if event["event"] == "message"])
         return {index - COUNT * stage for index in found}
@@ -129,7 +131,7 @@ def _indexes(events: list[Event]) -> set[int]:
 
 
 class Run:
-    """What a pair goes through, from its begin to its end."""
+    """The life of a pair, from its start to its end."""
 
     def __init__(self, kinds: str, directory: Path, mqadmin: MqAdmin) -> None:
         self.kinds = kinds
@@ -255,7 +257,7 @@ class Run:
         pair.caught_up()
 
     def lose_the_slave_of_a_sync_master(self) -> None:
-        """What a Java client is told when the slave is silent, and when it is gone."""
+        """Check a Java client's answers when the slave is silent, and when it is gone."""
         pair, at = self.pair, self.clients
         with RawClient(pair.master.address) as client:
             answer = client.ask(UPDATE_BROKER_CONFIG, body=b"slaveTimeout=500\n")

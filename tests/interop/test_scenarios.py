@@ -137,7 +137,7 @@ def check_queues(received: list[Event]) -> None:
 
 
 def check_results(sent: list[Event], received: list[Event], mode: str) -> None:
-    """What the producer was told is where the consumer found it."""
+    """Check that the consumer found each message where the producer's answer said."""
     if mode == "oneway":
         return
     by_index = {index_of(message): message for message in received}
@@ -261,8 +261,9 @@ def test_a_group_resumes_where_it_stopped(
     All clients send those of all that they consumed, but for Go's (2.1.2), which may lose some. Where it writes
     offsets, each five seconds and at its end, it forgets those of queues that are not in a list that it
     made before it waited for its turn (`remoteBrokerOffsetStore.persist`); where it gives a queue up, the
-    list is that queue. What it has forgotten it never sends, and one run of CI was without those of two
-    queues of four. It says what it has sent, and that is the measure: a broker that drops it fails here.
+    list is that queue. It never sends offsets that it has forgotten, and one run of CI lacked those of
+    two queues of four. It says what it has sent, and that is the measure: a broker that drops it fails
+    here.
     """
     client, namesrv = pair
     base = {"namesrv": namesrv, "topic": fresh("topic")}
@@ -277,7 +278,9 @@ def test_a_group_resumes_where_it_stopped(
 
 
 def lost_by_the_client(events: list[Event], topic: str) -> list[int]:
-    """Return the indexes of the messages that a member consumed without telling its broker of it."""
+    """Return the indexes of the messages that a member consumed without a commit of it at its
+    broker.
+    """
     offsets = {
         event["queueId"]: event["offset"]
         for event in events

@@ -60,7 +60,7 @@ def read_all(namesrv: Namesrv) -> dict[tuple[str, int, int], Fields]:
 
 
 def stored(event: Event) -> Fields:
-    """What the store holds of a message, without what its delivery adds."""
+    """The store's facts of a message, without what its delivery adds."""
     properties = {
         name: value
         for name, value in event["properties"].items()

@@ -41,7 +41,7 @@ def namesrv(request: pytest.FixtureRequest) -> Namesrv:
 
 
 def traced(namesrv: Namesrv, fresh: Callable[[str], str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a producer and a consumer are told that send and consume, both traced."""
+    """Return the arguments of a producer and a consumer, both traced."""
     base: dict[str, Any] = {
         "namesrv": namesrv,
         "topic": fresh("topic"),

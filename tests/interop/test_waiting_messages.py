@@ -96,7 +96,7 @@ def by_index(events: Iterable[Event]) -> dict[int, list[Event]]:
 
 
 def check_content(message: Event, sent: Event) -> None:
-    """What the consumer got is what the producer sent, under the id that it was told."""
+    """Check that the consumer got the message that the producer sent, under the id in its answer."""
     index = sent["index"]
     assert message["size"] == SIZE
     assert message["crc32"] == zlib.crc32(body_pattern(index, SIZE))
@@ -226,8 +226,8 @@ def redrive(place: Place) -> None:
     assert redriven(namesrv, f"{group}-2", group, ids=[sent[3]["msgId"]], only_group=True) == 1
 
     def copies(events: Iterable[Event]) -> list[Event]:
-        """What was redriven. The group's offsets are its client's affair: Go's may have forgotten one
-        at its end (see test_a_group_resumes_where_it_stopped), and gets that message itself again.
+        """The redriven messages. The group's offsets are its client's affair: Go's may have forgotten
+        one at its end (see test_a_group_resumes_where_it_stopped), and gets that message itself again.
         """
         return [each for each in messages(events) if REDRIVE_ID in each["properties"]]
 

@@ -91,7 +91,7 @@ def _options() -> argparse.Namespace:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep servers and clients from telling of the faults that they meet."""
+    """Keep servers and clients from logging the faults that they meet."""
     disabled = logging.root.manager.disable
     before = structlog.get_config() if structlog.is_configured() else None
     logging.disable(logging.CRITICAL)

@@ -687,7 +687,7 @@ class Found(NamedTuple):
 
 @contextmanager
 def planted(canary: Canary, seed: int) -> Iterator[None]:
-    """Have a canary in the code meanwhile. What it does follows from the seed."""
+    """Have a canary in the code meanwhile. Its effects follow from the seed."""
     with canary.plant(Random(f"{canary.name}:{seed}")):
         yield
 

@@ -95,7 +95,7 @@ class StoreImage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stored(NamedTuple):
-    """A message as an acknowledgement told of it. `record` is None if it is not in the log now."""
+    """A message as its acknowledgement describes it. `record` is None if it is not in the log now."""
 
     outgoing: Outgoing
     started: SendStarted
@@ -275,7 +275,7 @@ class Evidence:
     ) -> list[FaultInjected]:
         """Return the faults of these names that met a broker, in a time.
 
-        What takes something from a disk meets a broker through its master only.
+        A fault that takes something from a disk meets a broker through its master only.
         """
         return [
             fault
@@ -323,8 +323,8 @@ class Evidence:
         """Say whether a broker may have lost what it had noted when it gave an answer. `waited` says that it
         gave the answer only once that was as safe as it is configured: with SYNC_FLUSH on the disk.
 
-        What a promoted slave lacked is known of the last look at it: if that came after the answer, and the
-        slave had all of its master's log, nothing is lost.
+        The records that a promoted slave lacked are known from the last look at it: if that came after
+        the answer, and the slave had all of its master's log, nothing is lost.
         """
         configured = self.configured_at(broker, answered_s)
         if self.injected(broker, WIPE, answered_s) or self.flipped_s.get(broker) is not None:
@@ -509,7 +509,8 @@ class Evidence:
         and what gets such an offset is skipped: Java's brokers do not turn offsets back either. So
         below what was delivered before the last such fault nothing is owed. (Of a promoted slave one
         knows with what it began: only what was delivered beyond that counts.) Nor is it below where an
-        operator had the group go on; if nobody knows where, since he was told of an error, nothing is.
+        operator had the group go on; if nobody knows where, because the operator got an error, nothing
+        is.
         """
         first = self.first_offset(group, queue)
         if first is None:

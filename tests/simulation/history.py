@@ -7,7 +7,7 @@ world's time (never a node's own, possibly wrong, clock), and `node`, the one th
 A message carries its number in the run as the user property `MESSAGE`, so that it is told apart from
 others even where its body or its keys were altered. `Outgoing` renders what to send.
 
-Who writes what:
+The writers of each event:
 
 - once, before all else: `BrokerConfigured`, `TopicCreated`, `GroupConfigured`
 - a producer: `SendStarted`, then exactly one of `SendAcknowledged`, `SendFailed` (neither if its
@@ -203,7 +203,7 @@ class SendStarted(Event, frozen=True, kw_only=True, tag=True):
 
 
 class SendAcknowledged(Event, frozen=True, kw_only=True, tag=True):
-    """A producer was told that its messages are stored.
+    """A producer got the answer that its messages are stored.
 
     `offset` is the first message's in `queue` (of a delayed message and of a half message that of the
     broker's own topic, so nothing is judged by it). `offset_msg_ids` are as the broker gave them.
@@ -356,8 +356,8 @@ class QueueSeen(Event, frozen=True, kw_only=True, tag=True):
 class OffsetsReset(Event, frozen=True, kw_only=True, tag=True):
     """An operator moved a group's offsets: to `offsets` if known, else to `timestamp_ms`.
 
-    Recorded when it is asked for, and once more with `done` when it was answered. What happens in
-    between may be before or after it.
+    Recorded when it is asked for, and once more with `done` when it was answered. Events in between may
+    be before or after it.
     """
 
     group: str
@@ -398,7 +398,7 @@ class MasterChanged(Event, frozen=True, kw_only=True, tag=True):
 
 
 class CopiesSeen(Event, frozen=True, kw_only=True, tag=True):
-    """In the moment in which a producer was told SEND_OK, the logs had this at the message's place.
+    """The contents of the logs at the message's place, in the moment in which a producer got SEND_OK.
 
     `digests` has for each server of the broker a digest of the record, as long as it says that it is,
     for each message of the send; 0 where the log has nothing.

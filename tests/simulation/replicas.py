@@ -1,7 +1,7 @@
 """Looks at the disks of masters and slaves while a run goes on, and writes down what it sees.
 
 A history has no room for every log at every moment. So logs are compared where they are looked at, byte
-by byte, and the history gets where they differ. Who is right is for the checker. Nothing here asks a
+by byte, and the history gets where they differ. The checker decides who is right. Nothing here asks a
 broker or the store's code: it reads files, and finds records by the first bytes that Java gives them.
 """
 
@@ -121,7 +121,7 @@ class Replicas:
     def look(self, broker: str, *, again: bool = False) -> None:
         """Compare the logs of a broker's servers, and note what their tables say.
 
-        What a log was at the look before is noted only `again` if that is asked for.
+        An unchanged log is noted again only if `again` asks for that.
         """
         servers = self.servers[broker]
         if len(servers) < 2:

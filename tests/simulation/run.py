@@ -69,7 +69,9 @@ class Outcome(NamedTuple):
 
     @property
     def kinds(self) -> set[str]:
-        """What failed, without the circumstances: a shorter schedule must fail in the same way."""
+        """The failed checks, without the circumstances: a shorter schedule must fail in the same
+        way.
+        """
         return {failure.partition(":")[0] for failure in self.failures}
 
 
@@ -225,7 +227,7 @@ class Run:
             )
 
     async def _inject(self, stage: Stage) -> None:
-        """Have the faults happen. What takes its time, such as a restart, holds up none."""
+        """Have the faults happen. A slow one, such as a restart, holds up no other."""
         async with asyncio.TaskGroup() as group:
             for fault in self.schedule.faults:
                 await stage.sleep_until(fault.at_s)
@@ -335,8 +337,8 @@ class Run:
     async def _settle(self, stage: Stage, workloads: Sequence[Workload]) -> None:
         """Have somebody consume what is left, until nothing is or the time is over.
 
-        All stay until the last workload needs nobody: a message whose producer was told of an error may
-        still come, and its group must have a member then.
+        All stay until the last workload needs nobody: a message whose producer got an error may still
+        come, and its group must have a member then.
         """
         began_s = stage.elapsed_s
         until_s = began_s + SETTLE_S
@@ -419,5 +421,5 @@ def _files(disk: VirtualDisk, directory: Path) -> Iterator[tuple[Path, bytes]]:
 
 
 def _told(error: BaseException) -> str:
-    """Tell an error with the places that it came through."""
+    """Format an error with the places that it came through."""
     return "".join(traceback.format_exception(error))

@@ -1,7 +1,7 @@
 """Says what one simulated run does: its cluster, its workloads, its faults. All follow from a seed.
 
 A schedule is plain data. `draw` makes one of a seed; `shrink` cuts one that fails; a file holds one
-as JSON. Whoever runs a schedule twice on one commit gets the same history twice.
+as JSON. A schedule run twice on one commit gives the same history twice.
 """
 
 from __future__ import annotations

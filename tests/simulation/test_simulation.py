@@ -98,7 +98,7 @@ def test_a_broker_that_could_not_start_is_started_when_the_faults_are_over() -> 
 
 
 def test_a_master_is_started_again_whose_successor_could_not_start() -> None:
-    """It stayed down for the rest of the run, and its slave was told to be late: seed 7000601."""
+    """It stayed down for the rest of the run, and its slave was reported as late: seed 7000601."""
     schedule = draw(1, hours=0.02)
     switch = SwitchPlan(
         at_s=20.0,

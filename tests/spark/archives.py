@@ -1,4 +1,4 @@
-"""What tests of pipelines on archives share: messages sent, an archive run, its rows looked at."""
+"""Helpers for tests of pipelines on archives: messages sent, an archive run, its rows looked at."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def archived_rows(spark: Any, path: Path) -> list[dict[str, Any]]:
 
 
 def sent_rows(namesrv: str, topics: Iterable[str]) -> list[dict[str, Any]]:
-    """What brokers give of the topics, message by message."""
+    """The topics' messages as brokers give them, one by one."""
     with BlockingRangeReader(namesrv=namesrv) as reader:
         queues = [MessageQueue(*queue) for topic in topics for queue in reader.queues(topic)]
     return by_place([row for queue in queues for row in pulled_rows(namesrv, queue)])

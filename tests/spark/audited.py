@@ -104,7 +104,7 @@ class Sender:
             eventually(reader.topics, lambda topics: f"%RETRY%{group}" in topics, wait_s=JVM_WAIT_S)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """What a consumer does when it has consumed everything below `offset`."""
+        """Commit as a consumer does when it has consumed everything below `offset`."""
         ext = {
             "consumerGroup": group,
             "topic": topic,
@@ -115,7 +115,9 @@ class Sender:
         assert answer.code == 0, answer.remark
 
     def send_back(self, group: str, sent: dict[str, str], topic: str, delay_level: int) -> None:
-        """What a consumer does with what it cannot handle; -1 makes a dead letter of it at once."""
+        """Send a message back as a consumer does that cannot handle it; -1 makes a dead letter of
+        it at once.
+        """
         ext = {
             "offset": int(sent["msgId"][-16:], 16),
             "group": group,

@@ -52,7 +52,7 @@ def bury(namesrv: str, group: str, topics: Sequence[str], count: int) -> None:
 
 
 def redriven(namesrv: str, topics: Sequence[str], redrive_id: str) -> list[Row]:
-    """What lies in `topics` that a redrive has sent."""
+    """The rows of `topics` that a redrive has sent."""
     return [
         row
         for row in sent_rows(namesrv, topics)

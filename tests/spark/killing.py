@@ -1,4 +1,4 @@
-"""What is killed, what is sent meanwhile, and what must have come out of it."""
+"""Kill processes, send messages meanwhile, and check the results."""
 
 from __future__ import annotations
 

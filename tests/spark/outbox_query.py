@@ -1,4 +1,4 @@
-"""What Spark does with the sink of a stream, step by step and without a Spark."""
+"""Call the sink of a stream as Spark does, step by step and without a Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Dying(BlockingBulkProducer, of=BulkProducer):
 
 
 class OutboxQuery:
-    """What Spark does with a stream's sink, step by step."""
+    """Calls a stream's sink as Spark does, step by step."""
 
     def __init__(
         self,

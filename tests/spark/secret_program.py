@@ -1,5 +1,5 @@
 """A program of its own that reads, plans, streams and fails with secrets at hand; it prints all that
-Spark tells of it, as JSON on the last line.
+Spark shows of it, as JSON on the last line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.spark.sink_query import run_to_end
 
 
 def told(work: Any) -> str:
-    """What Spark says when `work` fails."""
+    """Return Spark's error when `work` fails."""
     try:
         work()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is searched

@@ -1,4 +1,4 @@
-"""What compaction makes of many small files: few of the size that is asked for, in order."""
+"""Compaction makes of many small files a few of the size that is asked for, in order."""
 
 from __future__ import annotations
 

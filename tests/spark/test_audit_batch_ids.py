@@ -1,4 +1,4 @@
-"""What names a batch is told of the messages of the batch."""
+"""The id of a batch stands for each message of the batch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The causes of an audit one by one: rows as an audit has them when it compares, made by hand.
 
-What is made for real is in test_pipeline_audit.py; some causes need a broker that waits for days, or
-one that lies.
+Causes that are made for real are in test_pipeline_audit.py; some causes need a broker that waits for
+days, or one that lies.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def waiting(report: Report, topic: str) -> dict[tuple[str, str], int]:
 
 
 def summed(report: Report) -> tuple[Any, ...]:
-    """What an audit says in the end: numbers by place and hour, and differences by cause."""
+    """Return the results of an audit: numbers by place and hour, and differences by cause."""
     cells = {
         (cell.topic, cell.broker, cell.queue_id, cell.hour): (
             *(cell.sent, cell.stored, cell.archived, tuple(sorted(cell.consumed.items()))),

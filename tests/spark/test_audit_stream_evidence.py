@@ -165,7 +165,7 @@ def test_rounds_by_the_ledger_of_two_groups_beside_an_archive_that_compacts(
         note("billing", "N19", ok=False)
 
         def listed_and_compacted(*given: Any) -> Any:
-            """What the round is about to read is replaced when it has listed the files."""
+            """Replace the files that the round is about to read, when it has listed them."""
             frame = archived(*given)
             archive_once(2)
             return frame

@@ -236,7 +236,7 @@ def check_reads(plan: Plan, wanted: dict[Place, bytes]) -> int:
 
 
 def verify(plan: Plan, namesrv: str, acknowledged: dict[Place, bytes]) -> dict[str, int]:
-    """Returns what there is to be told."""
+    """Returns the facts to report."""
     wanted = {message.place: message.body for message in stored(namesrv, TOPIC)}
     assert acknowledged.items() <= wanted.items(), TOLD
     reads = check_reads(plan, wanted)

@@ -1,4 +1,6 @@
-"""What replay and redrive send with, on a cluster and without Spark: once, in order, whoever is killed."""
+"""The sending side of replay and redrive, on a cluster and without Spark: once, in order, whoever
+is killed.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ def lane(
 
 
 async def lying(cluster: Cluster, queue: MessageQueue) -> list[MessageExt]:
-    """What a queue has of replays."""
+    """The replayed messages of a queue."""
     found: list[MessageExt] = []
     async with LitePullConsumer("looker", namesrv=cluster.namesrv) as consumer:
         offset = 0

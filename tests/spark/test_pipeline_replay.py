@@ -96,7 +96,7 @@ def properties(row: Row) -> dict[str, str]:
 
 
 def content(row: Row) -> tuple[Any, ...]:
-    """What has to be the same; where the producer's own properties are all."""
+    """The parts of a message that have to be the same; of the properties only the producer's own."""
     own = sorted((n, v) for n, v in row["properties"] if n not in OURS)
     return (row["body"], row["tags"], tuple(row["keys"]), row["flag"], tuple(own))
 

@@ -1,4 +1,4 @@
-"""What a process of Spark imports that only plans: pandas is two seconds of its time, and of no use."""
+"""Imports of a process of Spark that only plans: pandas is two seconds of its time, and of no use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What filters narrow: never so far that a row is missing which they let pass."""
+"""Filters narrow a read, but never so far that a matching row is missing."""
 
 from __future__ import annotations
 

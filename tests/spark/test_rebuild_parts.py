@@ -163,7 +163,7 @@ def test_after_retention_the_index_is_cut_where_the_broker_cut_it(
 def test_a_damaged_store_time_gives_no_name_to_a_file_of_the_index(
     store: StoreConfig, tmp_path: Path
 ) -> None:
-    """No file's name can tell a time in the year 1143730."""
+    """No file's name can hold a time in the year 1143730."""
     log = sorted(store.commit_log_path.iterdir())[0]
     damaged = bytearray(log.read_bytes())
     at = FIELDS["store_timestamp"][0]

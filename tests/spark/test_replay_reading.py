@@ -71,7 +71,7 @@ def test_a_chunk_of_a_replay_does_not_read_the_other_chunks(
 
 
 def stages(spark: Any) -> list[Any]:
-    """What Spark remembers of this session's stages."""
+    """Spark's records of this session's stages."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     no_quantiles = spark.sparkContext._gateway.new_array(spark.sparkContext._jvm.double, 0)
     store = spark.sparkContext._jsc.sc().statusStore()

@@ -1,4 +1,4 @@
-"""What `spark_session` sets for a JVM that it starts, and what it leaves to others."""
+"""Settings that `spark_session` makes for a JVM that it starts, and those that it leaves to others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a writer refuses on the driver, and how a task sends its rows, without a Spark."""
+"""A writer's refusals on the driver, and how a task sends its rows, without a Spark."""
 
 from __future__ import annotations
 

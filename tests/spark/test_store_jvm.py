@@ -253,7 +253,7 @@ def gaps_in(directory: Path) -> dict[str, bytes]:
 
 
 def python(path: Path, options: dict[str, str], gaps: Path) -> Outcome | set[str]:
-    """What the Python reader gives, or all errors that it may raise first."""
+    """Return the rows of the Python reader, or all errors that it may raise first."""
     given = options | {"path": str(path)}
     if "failOnDataLoss" in given:
         given["gapLog"] = str(gaps)

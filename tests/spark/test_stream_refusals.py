@@ -1,4 +1,4 @@
-"""What a stream is asked for and cannot do is said when it is planned, before any task runs."""
+"""A stream refuses options that it cannot serve when it is planned, before any task runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Python worker keeps from task to task."""
+"""State that a Python worker keeps from task to task."""
 
 from __future__ import annotations
 

@@ -229,7 +229,9 @@ def test_the_image_runs_servers_as_a_user_without_rights() -> None:
 
 
 def test_the_health_check_of_the_image_is_a_command() -> None:
-    """A container of the console was told to be ill, because only brokers and name servers were asked."""
+    """A container of the console was reported as unhealthy, because only brokers and name servers
+    were asked.
+    """
     (check,) = re.findall(r'CMD (\["/bin/sh", .+\])$', DOCKERFILE.read_text(), re.MULTILINE)
     *servers, console = json.loads(check)[2].split(" || ")
     asked = [part.split()[1:] for part in servers]

@@ -1,4 +1,4 @@
-"""What each error says to the loops that may try again."""
+"""The flags of each error for the loops that may try again."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ KINDS = [
 
 
 def facts(error: BaseException) -> dict[str, object]:
-    """Return all that an error tells; errors within it as what they tell."""
+    """Return all facts of an error; errors within it as their facts."""
     inner = {address: facts(each) for address, each in getattr(error, "errors", {}).items()}
     return {"type": type(error), "args": error.args, **vars(error), "errors": inner}
 

@@ -178,7 +178,7 @@ def test_the_rooms_imports_run_one_way() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """What is imported in functions, or for type checkers only, is not there when a module is loaded."""
+    """Imports in functions, or for type checkers only, are not made when a module is loaded."""
     paths = {module_name(path): path for path in SOURCE.rglob("*.py")}
     graph = {
         module: {

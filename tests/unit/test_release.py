@@ -1,4 +1,4 @@
-"""What `scripts/release` refuses, in a repository of its own; it never reaches the build."""
+"""Refusals of `scripts/release`, in a repository of its own; it never reaches the build."""
 
 from __future__ import annotations
 

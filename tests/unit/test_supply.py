@@ -1,4 +1,4 @@
-"""What is installed is checked by hash, and what a release brings is told."""
+"""Packages that are installed are checked by hash, and a release lists those that it brings."""
 
 from __future__ import annotations
 

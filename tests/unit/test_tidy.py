@@ -1,4 +1,4 @@
-"""What texts say about the source is true: names that they cite exist, exceptions have reasons."""
+"""Statements about the source are true: names that they cite exist, exceptions have reasons."""
 
 from __future__ import annotations
 

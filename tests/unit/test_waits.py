@@ -1,4 +1,6 @@
-"""What all other tests wait with: it waits long enough, and says what it waited for in vain."""
+"""The functions with which all other tests wait: they wait long enough, and name a condition that
+never came.
+"""
 
 from __future__ import annotations
 

@@ -52,9 +52,9 @@ class AccessConfig:
     signature_max_age_seconds: int = field(default=300, metadata={"min": 1, "max": 86_400})
     max_remembered_signers: int = field(default=20_000, metadata={"min": 16})
 
-    # CometMQ's own: serve only this machine as long as there is no access control. What no access
-    # control guards, the pages of metrics and the log for slaves, is served to this machine and to
-    # listed addresses only, also with access control.
+    # CometMQ's own: serve only this machine as long as there is no access control. The pages of metrics
+    # and the log for slaves, which no access control guards, are served only to this machine and to
+    # listed addresses, also with access control.
     protected_mode: bool = True
     # CometMQ's own: the addresses and networks that may read /metrics and /lag, besides this machine.
     metrics_from: str = ""

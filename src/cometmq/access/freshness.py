@@ -1,6 +1,6 @@
 """Refuse requests that were signed long ago, or that somebody sends a second time.
 
-Java's signatures have neither time nor number, so whoever records a request can repeat it for as
+Java's signatures have neither time nor number, so anybody who records a request can repeat it for as
 long as the key lives. Our clients sign two more ext fields:
 
     SignedAt    when, in ms since 1970, by the client's clock

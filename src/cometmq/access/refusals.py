@@ -1,4 +1,4 @@
-"""Count the requests that access control refuses, and tell the log without a line for each."""
+"""Count the requests that access control refuses, and log them without a line for each."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MOST_TOLD: Final = 100
 
 
 class Refusals:
-    """Tells the first refusal of a peer for a reason at once, and how many followed at the end of
-    the period, when the next one comes. For the loop's thread.
+    """Logs the first refusal of a peer for a reason at once. How many followed is logged when the next
+    one comes after the end of the period. For the loop's thread.
     """
 
     def __init__(self, clock: Clock) -> None:

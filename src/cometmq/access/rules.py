@@ -42,7 +42,7 @@ class Rules(Protocol):
     def check(self, asked: AccessRequest) -> None:
         """Raise AccessRefusedError unless the sender is known and may send this request.
 
-        Check the signature first: whoever has none must not have a body decoded.
+        Check the signature first: no body is decoded for a sender without one.
         """
 
     def judge(self, asked: AccessRequest) -> None:

@@ -1,6 +1,6 @@
 """Verify the signatures of requests (Java: AclUtils, AclSigner, AuthenticationBuilder).
 
-What is signed stands in `cometmq.remoting.credentials`, by which clients sign.
+`cometmq.remoting.credentials`, with which clients sign, says which bytes are signed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cometmq.remoting.signing import (
 # 4.9.3 add it after they have signed.
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 
-# What stands behind the access key in the text that our clients sign.
+# The text that our clients sign has this behind the access key.
 _NONCE: Final = re.compile(r"[0-9a-f]{16}-[0-9]{1,15}-[0-9a-f]{16}")
 _LONGEST_NONCE: Final = 49
 

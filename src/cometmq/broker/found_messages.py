@@ -1,6 +1,6 @@
-"""Check rights to messages that a request names by their place, which tells no topic.
+"""Check rights to messages that a request names by their place in the log, without a topic.
 
-Java does not: whoever may send any request reads every message by its offset.
+Java does not: there a client that may send any request can read every message by its offset.
 """
 
 from __future__ import annotations

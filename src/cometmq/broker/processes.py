@@ -88,7 +88,7 @@ def _moved_address(address: str | None, index: int, broker: str) -> str | None:
     """Return where broker `index` of a slave's machine finds its master, which is moved alike."""
     host, _, port = (address or "").rpartition(":")
     if not host or not port.isdecimal():
-        return address  # whoever connects to it complains
+        return address  # a client that connects to it gets the error
     return f"{host}:{_moved(int(port), index, 'haMasterAddress', broker)}"
 
 

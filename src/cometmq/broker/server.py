@@ -208,7 +208,7 @@ class Broker:
 
     @property
     def slave(self) -> ReplicationSlave | None:
-        """What copies the log of the master; None on a master, and before the start."""
+        """The service that copies the log of the master; None on a master, and before the start."""
         return None if self._copies is None else self._copies.slave
 
     @property
@@ -218,13 +218,13 @@ class Broker:
 
     @property
     def monitoring(self) -> Monitoring:
-        """What serves metrics; they must be on."""
+        """The service of metrics, which must be on."""
         assert self._monitoring is not None, "metricsExporterType is not PROM"
         return self._monitoring
 
     @property
     def parts(self) -> Parts:
-        """What the services share."""
+        """The parts that the services share."""
         assert self._parts is not None, "the broker is not started"
         return self._parts
 

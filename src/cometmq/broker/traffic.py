@@ -1,7 +1,7 @@
 """Count how many messages go in and out of a broker, and how fast.
 
-Java: StoreStatsService and BrokerStats. What groups take of topics is counted here, too; how much
-that was in a minute, an hour and a day is in `operation/broker_stats.py`.
+Java: StoreStatsService and BrokerStats. The messages that groups take from topics are counted here,
+too; their sums over a minute, an hour and a day are in `operation/broker_stats.py`.
 
 Sends cost nothing here, because the store itself counts what it appends. A pull that finds messages
 costs one call.
@@ -34,8 +34,8 @@ _SAMPLE_TIME: Final = itemgetter(0)
 # For so many queues of groups the next offset to hand out is kept, 200 bytes each. Of other queues
 # no messages are reported as in flight.
 MAX_PULLED_QUEUES: Final = 500_000
-# What a group takes of a topic is counted for so many pairs of a group and a topic. A pair that is
-# busy in each hour of a day takes 3 KB.
+# Messages that groups take are counted for at most this many pairs of a group and a topic. A pair that
+# is busy in each hour of a day takes 3 KB.
 MAX_COUNTED_PAIRS: Final = 50_000
 # Java: StoreStatsService.PUT_MESSAGE_ENTIRE_TIME_MAX_DESC. Each with the first ms above its range.
 _PUT_TIMES: Final = (

@@ -224,7 +224,7 @@ def _in_reading_order(
 class _OtherLibraries(logging.Handler):
     """Bring what other libraries log (asyncio's faults, say) to the same place as our lines.
 
-    `logger` is one of its own, because whoever configures structlog again may send its lines to
+    `logger` is one of its own, because a program that configures structlog again may send its lines to
     `logging`: each line would come back here, longer every time, until the memory is full.
     """
 

@@ -201,12 +201,12 @@ ACCESS_ACCOUNTS: Final = _declare(
 )
 ACCESS_CHANGES: Final = _declare(
     "cometmq_access_changes_total", _C, "changes",
-    "How often accounts were read again since the start: the version of what is in force.",
+    "How often accounts were read again since the start: the version of the accounts in force.",
     servers=_BOTH,
 )  # fmt: skip
 ACCESS_DAMAGED_FILES: Final = _declare(
     "cometmq_access_damaged_files", _G, "files",
-    "Account files that are damaged; what they said before stays in force.", servers=_BOTH,
+    "Account files that are damaged; their last good contents stay in force.", servers=_BOTH,
 )  # fmt: skip
 ACCESS_SIGNERS: Final = _declare(
     "cometmq_access_signers", _G, "signers",
@@ -243,12 +243,12 @@ PROCESSOR_WATERMARK: Final = _declare(
 MESSAGES_IN: Final = _declare(
     "rocketmq_messages_in_total", _C, "messages",
     "Messages stored, by topic, since the broker's start.", "topic", "is_system",
-    differs="no label message_type; counts what the broker itself stores in a topic, too",
+    differs="no label message_type; counts messages that the broker itself stores in a topic, too",
 )  # fmt: skip
 THROUGHPUT_IN: Final = _declare(
     "rocketmq_throughput_in_total", _C, "bytes",
     "Bytes of the records stored, by topic, since the broker's start.", "topic", "is_system",
-    differs="no label message_type; counts what the broker itself stores in a topic, too",
+    differs="no label message_type; counts messages that the broker itself stores in a topic, too",
 )  # fmt: skip
 MESSAGE_SIZE: Final = _declare(
     "rocketmq_message_size", _H, "bytes",

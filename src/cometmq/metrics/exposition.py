@@ -1,7 +1,7 @@
 """Write samples in Prometheus' text format, one metric after the other.
 
 prometheus-client renders a whole registry in one go, which holds the loop for as long as that takes.
-Here a sample is a line that is written at once, so that whoever collects can pause between two.
+Here a sample is a line that is written at once, so that a collector can pause between two.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from cometmq.metrics.catalogue import Server
 class Limit:
     """Describes one limit.
 
-    `at` is `module:CONSTANT`, and empty for a configuration key. `beyond` says what happens to what
-    exceeds the limit, `ample` why real use stays below the default. A limit that `slows` is
-    reached in regular service, too, so no alert should tell of it.
+    `at` is `module:CONSTANT`, and empty for a configuration key. `beyond` says what happens to a
+    request or resource that exceeds the limit, `ample` why real use stays below the default. A limit
+    that `slows` is reached in regular service, too, so no alert should fire for it.
     """
 
     name: str
@@ -43,7 +43,7 @@ _BROKER: Final = (Server.BROKER,)
 _NAMESRV: Final = (Server.NAMESRV,)
 _BOTH: Final = (Server.BROKER, Server.NAMESRV)
 
-# What most limits do to what exceeds them.
+# The answers of most limits to a request that exceeds them.
 _BUSY: Final = "SYSTEM_BUSY: clients try again"
 _ERROR: Final = "SYSTEM_ERROR"
 _WRONG: Final = "INVALID_PARAMETER"
@@ -152,7 +152,7 @@ _declare(
 _declare(
     "maxBytesInFlight", "bytes",
     "Unfinished frames, waiting requests and unread answers of all connections.",
-    f"who has held most for longest is cut: {_BUSY}", "answers are read and frames end in moments",
+    f"the holders of most bytes for longest are cut: {_BUSY}", "answers are read and frames end in moments",
     servers=_BOTH,
 )  # fmt: skip
 _declare(
@@ -235,7 +235,7 @@ _declare(
 )  # fmt: skip
 _declare(
     "MAX_NAME_LENGTH", "characters",
-    "The name of a topic, a group, a broker or an address in a request for what is kept in memory.",
+    "The name of a topic, group, broker or address in a request whose names are kept in memory.",
     _ERROR, "RocketMQ's names of topics have 127 characters at most, of groups 120",
     at="protocol.limits", servers=_BOTH,
 )  # fmt: skip
@@ -444,7 +444,7 @@ _declare(
 )  # fmt: skip
 _declare(
     "MAX_ENTRIES_LOOKED_AT", "entries", "Index entries that a search by key looks at.", _ERROR,
-    "a search in a narrower time finds what lies further back", at="store.index.index_service",
+    "a search in a narrower time finds messages further back", at="store.index.index_service",
 )  # fmt: skip
 _declare(
     "MAX_RECORDS_LOOKED_AT", "messages", "Messages that a search by key compares with the key.", _ERROR,

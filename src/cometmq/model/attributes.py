@@ -81,10 +81,11 @@ def changed(
     current: Mapping[str, str] | None,
     changes: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the attributes after `changes`; `current` is None for what is made only now.
+    """Return the attributes after `changes`; `current` is None for a topic or group that is made only
+    now.
 
-    Raises IllegalArgumentError for a key that is not `known`, a value that it cannot have, a change
-    of what cannot be changed, and a removal of what is not there.
+    Raises IllegalArgumentError for a key that is not `known`, a value that it cannot have, a change of
+    an attribute that cannot be changed, and a removal of one that is not set.
     """
     if len(changes) > 2 * len(known):
         raise IllegalArgumentError(
@@ -124,7 +125,7 @@ def _check(name: str, attribute: Attribute, value: str) -> None:
             allowed = ", ".join(sorted(attribute.values - attribute.refused.keys()))
             raise IllegalArgumentError(f"{name}={value[:40]!r} is none of {allowed}")
         return
-    # What Java's Long.parseLong reads.
+    # The same numbers that Java's Long.parseLong reads.
     is_number = _NUMBER.fullmatch(value) is not None
     if not is_number or not attribute.least <= int(value) <= attribute.most:
         raise IllegalArgumentError(

@@ -88,7 +88,7 @@ class Message:
         for key in each:
             if key and key.split() != [key]:
                 raise IllegalArgumentError(
-                    f"the key {key!r:.80} has white space in it, which parts keys from each other; "
+                    f"the key {key!r:.80} has white space in it, which separates keys; "
                     "pass several keys as a list, or replace it, for example by '_'"
                 )
         self.properties[p.KEYS] = joined

@@ -251,8 +251,8 @@ class ResponseCode(IntEnum):
     POLICY_NOT_EXIST = 3002
 
 
-# The remark of a SUCCESS to UPDATE_CONSUMER_OFFSET that stored nothing, because the queue was reset
-# and no pull has been told of that yet.
+# The remark of a SUCCESS to UPDATE_CONSUMER_OFFSET that stored nothing, because the queue was reset and
+# no pull has been answered with the new offset yet.
 OFFSET_WAS_RESET: Final = "Offset has been previously reset"
 
 

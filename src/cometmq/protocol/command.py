@@ -67,7 +67,7 @@ _LANGUAGE_CODES: Final = {code.name: code.value for code in LanguageCode}
 MAX_EXT_FIELDS: Final = 1_024
 # So long a body is not joined with its header to be sent.
 _LONG_BODY: Final = 64 * 1024
-# What `repr` does not show: whoever has a signature can repeat the request.
+# Fields that `repr` does not show: anybody with a signature can repeat the request.
 _SECRETS: Final = frozenset({"secretKey", "SecurityToken", "Signature"})
 _BINARY: Final = struct.Struct(">HBHii")
 assert _BINARY.size == 13

@@ -270,7 +270,8 @@ def check_registered(topics: int, mappings: int, filter_servers: int) -> None:
 def check_registered_values(data: bytes) -> None:
     """Raise ProtocolError for JSON with more values or objects than a registration may have.
 
-    They are counted by commas and braces, before anything is decoded. Those in texts count, too.
+    They are counted by commas and braces, before anything is decoded. Commas and braces within texts
+    count, too.
     """
     for what, sign, limit, most in (
         ("values", b",", "MAX_REGISTERED_VALUES", MAX_REGISTERED_VALUES),

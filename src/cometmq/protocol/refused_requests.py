@@ -11,7 +11,7 @@ from typing import Final
 
 from cometmq.protocol.codes import RequestCode as Code
 
-_POP: Final = "there are no pop consumers here; consume with push or lite-pull consumers"
+_POP: Final = "pops are kept in the log (topic rmq_sys_pop_log) and not in RocksDB: there are no records to export"
 _CONTROLLER: Final = (
     "there is no controller here, a broker keeps the role that its configuration gives it"
 )
@@ -38,7 +38,7 @@ _SLAVES: Final = (
 _NOBODY: Final = "no server of RocketMQ 4.9 or 5.3 serves it"
 
 REFUSED: Final[Mapping[Code, str]] = {
-    # What no server of Java serves any more
+    # Requests that no server of Java serves any more
     Code.QUERY_BROKER_OFFSET: f"{_NOBODY}; ask for the ends of a queue, codes 30 and 31",
     Code.GET_TOPIC_CONFIG_LIST: f"{_NOBODY}; ask for all topics, code 21",
     Code.GET_TOPIC_NAME_LIST: f"{_NOBODY}; ask for all topics, code 21",
@@ -50,7 +50,7 @@ REFUSED: Final[Mapping[Code, str]] = {
     Code.RESET_CONSUMER_OFFSET_IN_BROKER: f"{_NOBODY}; reset offsets with code 222",
     Code.ADJUST_CONSUMER_THREAD_POOL: f"{_NOBODY}; configure the consumer itself",
     Code.WHO_CONSUME_THE_MESSAGE: f"{_NOBODY}; ask who consumes the topic, code 300",
-    # What a broker of ours has none of
+    # Requests about things that a broker of ours does not have
     Code.EXPORT_ROCKSDB_CONFIG_TO_JSON: (
         "there is no RocksDB here; topics, groups and offsets are JSON files below config/ of the "
         "store already"
@@ -93,7 +93,7 @@ REFUSED: Final[Mapping[Code, str]] = {
         ),
         _CONTROLLER,
     ),
-    # Pop consumers
+    # Pops that Java keeps in RocksDB
     **dict.fromkeys(
         (Code.POP_ROLLBACK,),
         _POP,

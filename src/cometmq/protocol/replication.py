@@ -1,4 +1,4 @@
-"""Read and write what a master and its slave tell each other (Java: DefaultHAConnection,
+"""Read and write the messages between a master and its slave (Java: DefaultHAConnection,
 DefaultHAClient).
 
 Layout, big-endian. A slave of ours whose master wants a proof begins with a token that the master

@@ -26,22 +26,22 @@ AnswerBodyT = TypeVar("AnswerBodyT")
 class Right(Enum):
     """Says who may send a request."""
 
-    # Whoever reaches the port; with access control, whoever is known. For what tells no more than
-    # names and addresses.
+    # Anybody who reaches the port; with access control, any known account. For requests that show no
+    # more than names and addresses.
     NONE = auto()
-    # Whoever may send to the resources that the request touches.
+    # Any account that may send to the resources that the request touches.
     PUB = auto()
-    # Whoever may consume from the resources that the request touches.
+    # Any account that may consume from the resources that the request touches.
     SUB = auto()
-    # Whoever may send to the resources that the request touches, or consume from them: for what
-    # only reads about them.
+    # Any account that may send to the resources that the request touches, or consume from them: for
+    # requests that only read about them.
     ANY = auto()
-    # Whoever reaches the port; with access control, whoever runs the cluster. For requests that
+    # Anybody who reaches the port; with access control, an operator of the cluster. For requests that
     # read of a server, or of all topics, groups and clients.
     INSPECT = auto()
-    # A broker, about itself: the handler compares the sender with whoever registered the broker.
+    # A broker, about itself: the handler compares the sender with the account that registered the broker.
     BROKER = auto()
-    # Whoever runs the cluster: for requests that stop, empty or change a server for all its users.
+    # An operator of the cluster: for requests that stop, empty or change a server for all its users.
     ADMIN = auto()
 
 
@@ -239,7 +239,7 @@ class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
     `header` and `body` are those of the request, `answer` and `answer_body` those of a successful
     answer. `on_slave` is the code by which a slave refuses the request, None if it serves the
     request, SUCCESS if it leaves the request to its master. `actions` are what the request does
-    with each of its resources: whoever may do one of them may send it. They follow from `right`
+    with each of its resources: an account that may do one of them may send it. They follow from `right`
     unless they are given.
     """
 

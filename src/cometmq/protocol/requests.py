@@ -225,7 +225,7 @@ CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Final = RequestType(
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, h.CheckRocksdbCqWriteProgressRequestHeader, NO_BODY,
     NoHeader, JsonBody(CheckRocksdbCqWriteResult), Right.ANY, topic())
 
-# What operators ask a broker about topics, groups and clients
+# Operators' questions to a broker about topics, groups and clients
 
 GET_TOPIC_CONFIG: Final = RequestType(
     Code.GET_TOPIC_CONFIG, h.GetTopicConfigRequestHeader, NO_BODY, NoHeader, JsonBody(TopicConfig),
@@ -356,10 +356,10 @@ GET_TIMER_CHECK_POINT: Final = RequestType(
 GET_TIMER_METRICS: Final = RequestType(
     Code.GET_TIMER_METRICS, NoHeader, NO_BODY, NoHeader, JsonBody(TimerMetricsSerializeWrapper),
     Right.INSPECT, CLUSTER)
-# What the file consumerFilter.json has, for slaves. Java has no request for it.
+# The contents of the file consumerFilter.json, for slaves. Java has no request for it.
 GET_ALL_CONSUMER_FILTERS: Final = RequestType(
     OwnRequestCode.GET_ALL_CONSUMER_FILTERS, NoHeader, NO_BODY, NoHeader, RAW, Right.INSPECT, CLUSTER)
-# What the file messageRequestMode.json has, for slaves.
+# The contents of the file messageRequestMode.json, for slaves.
 GET_ALL_MESSAGE_REQUEST_MODE: Final = RequestType(
     Code.GET_ALL_MESSAGE_REQUEST_MODE, NoHeader, NO_BODY, NoHeader, JsonBody(MessageRequestModes),
     Right.INSPECT, CLUSTER)

@@ -250,8 +250,8 @@ class RemotingClient:
     async def _connect(self, address: str) -> Connection:
         connection = await self.open(address, self._new_connection)
         if connection.closed:
-            # Its peer left before this task had its turn, and `on_close` was called for nobody. Whoever
-            # uses it is told; it would stay among the connections.
+            # Its peer left before this task had its turn, and `on_close` was called for nobody. Its
+            # user notices that; it must not stay among the connections.
             return connection
         self._connections[address] = connection
         connection.on_close.append(lambda lost: self._lost(address, lost))

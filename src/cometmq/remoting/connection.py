@@ -143,10 +143,10 @@ class Connection(asyncio.Protocol):
         self._serving = None if turns is None else Serving(turns, handlers)
         # Seconds for which the connection was served beyond its slices; see `ServingTurns`.
         self.debt_s = 0.0
-        # What answers all requests of a peer that is not served; see `shut_out`.
+        # The function that answers all requests of a peer that is not served; see `shut_out`.
         self._shut_out: Callable[[Connection, RemotingCommand], None] | None = None
         self._out: list[Buffer] = []
-        # Bytes in `_out`, and bytes written that `holding` has not been told of yet.
+        # Bytes in `_out`, and bytes written that `holding` does not count yet.
         self.out_bytes = self._written = 0
         # Requests that tasks are about to answer.
         self._task_count = 0
@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
             self._on_connect(self)
 
     def data_received(self, data: bytes) -> None:
-        # TLS brings what came before the end of its own farewell.
+        # After a close TLS still delivers bytes that came before the end of its close-notify.
         if self.closed:
             return
         self.last_active = self._last_read = self._loop.time()
@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """Write what is due. The transport closes when this returns, and `connection_lost` has the
-        requests served that wait: what is answered then is answered in vain.
+        requests served that wait: answers made then reach nobody.
         """
         self.flush()
 
@@ -534,7 +534,7 @@ class Connection(asyncio.Protocol):
         self._handler_of = _nothing
         self._frames = FrameDecoder(max_frame_length)
 
-    # What is held
+    # Held memory
 
     def check_room(self, request: AnyRequest, more: int = 0) -> None:
         """Raise LimitError if the connection may not hold another request of this size for long.
@@ -747,7 +747,7 @@ class Connection(asyncio.Protocol):
             code = ResponseCode.SYSTEM_ERROR if error.code is None else error.code
             remark = error.remark or str(error)
             self._count_refused(request.code, code)
-            # Access control tells its refusals itself, once for many.
+            # Access control logs its refusals itself, once for many.
             if not isinstance(error, AccessRefusedError):
                 # Tools ask for things that may not exist, such as members of a group or numbers of
                 # a topic without traffic, hundreds of times an hour.

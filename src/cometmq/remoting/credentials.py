@@ -10,12 +10,12 @@ Java: SessionCredentials, AclSigner, AclClientRPCHook. A signed request has thes
     Signature      Base64(HMAC-SHA1(secret key, all other ext values in the order of their names,
                    then the body)), texts in UTF-8
 
-The signature covers values and neither code, names nor lengths: whoever records a request could move
-bytes from one field to the next, rename fields, or send it with another code. The seal is an HMAC
+The signature covers values and neither code, names nor lengths: anybody who records a request could
+move bytes from one field to the next, rename fields, or send it with another code. The seal is an HMAC
 with the same key over all of these.
 
-Servers of Java sign and check SignedAt and Nonce as they do all fields, and make nothing of them.
-Ours tell by them old requests, and those that somebody sends again (`cometmq.access.freshness`).
+Servers of Java sign and check SignedAt and Nonce as they do all fields, and make nothing of them. Ours
+recognise by them old requests, and requests that somebody sends again (`cometmq.access.freshness`).
 
 Servers of 4.x (ACL 1.0) and of 5.x (ACL 2.0, where an access key is called a user and a secret key
 a password) check the same bytes.
@@ -46,7 +46,8 @@ from cometmq.runtime.surroundings import current
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"  # noqa: S105 - the field's name
 SIGNED_AT: Final = "SignedAt"
-# What says who sent a request, and proves it: for the server that is asked, and for nobody else.
+# Fields that name the sender of a request and prove it: for the server that is asked, and for nobody
+# else.
 SIGNING_FIELDS: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SIGNED_AT, NONCE})
 _SIGNER_BYTES: Final = 8
 
@@ -68,7 +69,7 @@ _DENIALS: Final = (
         re.compile(
             r"no acl config for|\buser:.* (is )?not found|\buser:.* is disabled", re.IGNORECASE
         ),
-        "it does not know this access key, or no more: check access_key",
+        "it does not know this access key, or no longer: check access_key",
     ),
     (
         re.compile(

@@ -148,7 +148,7 @@ class Handlers:
     def bar(
         self, request_type: RequestType[HeaderT, Any, Any, Any], refuse: Handler[HeaderT]
     ) -> None:
-        """Have `refuse` answer the requests of a row, whoever registers for them later."""
+        """Have `refuse` answer the requests of a row, even if a handler registers for them later."""
         self.register(request_type, refuse)
         self._barred.add(request_type.code)
 

@@ -156,8 +156,8 @@ class Holdings:
         self._holders: dict[Holder, None] = {}
         # Is called when a connection holds something and none did before.
         self.on_use: list[Callable[[], None]] = []
-        # Those that are being cut, who has held most for longest first, and what all held when they were
-        # found.
+        # Holders that are being cut, the one with most bytes for longest first, and the bytes that all
+        # held when these were found.
         self._guilty: deque[Holder] = deque()
         self._found_bytes = 0
         self._cut_due = False

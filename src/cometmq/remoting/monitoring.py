@@ -232,7 +232,7 @@ class Monitoring:
     def _limits(self, out: Exposition) -> Iterator[None]:
         out.begin(m.LIMIT_HITS)
         counts = self._handlers.limit_hits.counts
-        # Limits that were never hit have a 0, so that an alert can tell the first hit.
+        # Limits that were never hit have a 0, so that an alert can notice the first hit.
         for limit in LIMITS.values():
             if self._server in limit.servers:
                 out.sample(counts.get(limit.name, 0), limit.name)

@@ -1,6 +1,6 @@
 """Serve the own machine only, as long as nothing says who else may ask (Redis: protected mode).
 
-Java's servers take requests from whoever reaches their port unless access control is on, and it is
+Java's servers take requests from anybody who reaches their port unless access control is on, and it is
 off after an installation. Here a server without access control listens as Java's do, so that
 everything on one machine works, and answers peers on other machines by a refusal that says what to
 change. The peer's address is looked at once, when it connects.

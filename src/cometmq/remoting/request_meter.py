@@ -25,8 +25,8 @@ UNTIMED_CODES: Final = frozenset(
 class RequestMeter:
     """Holds a histogram of microseconds for each code that is served. For the loop's thread only.
 
-    What a handler does after it has returned, such as an answer that waits, is not timed; what a
-    coroutine awaits is.
+    Work that a handler leaves for later when it returns, such as an answer that waits, is not timed;
+    the time for which a coroutine waits is.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

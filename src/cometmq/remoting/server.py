@@ -87,12 +87,12 @@ class RemotingServer:
     connection that neither reads nor writes for `idle_timeout_s`, one that has sent nothing at all
     after `silent_timeout_s`, and one whose frame does not arrive in time (see `ConnectionLimits`).
     When a limit of `counts` is reached, or few file descriptors are left, a new connection takes the
-    place of the one that has been silent for longest, or is told the reason and closed. `holdings`
-    bounds what all connections hold; several listeners may share it, and `counts`. With `tls`, whose
-    certificates are loaded, it serves TLS as its mode says, and connections have a place from the
-    moment when they are accepted. With
-    `protection` peers that it does not admit get a refusal of each request. The port is taken from
-    `network`, and `monotonic` says how long requests take.
+    place of the one that has been silent for longest, or is closed with an answer that gives the
+    reason. `holdings` bounds what all connections hold; several listeners may share it, and `counts`.
+    With `tls`, whose certificates are loaded, it serves TLS as its mode says, and connections have a
+    place from the moment when they are accepted. With `protection` peers that it does not admit get a
+    refusal of each request. The port is taken from `network`, and `monotonic` says how long requests
+    take.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class RemotingServer:
         self._network = network
         self._listener: Listener | None = None
         self._closing = False
-        # Silent connections in the order in which they came. Those that have sent something since
+        # Silent connections in the order in which they came. Connections that have sent something since
         # are taken out when the server comes across them.
         self._silent: dict[Connection, None] = {}
         self._most_descriptors = self._descriptor_limit = 0
@@ -297,7 +297,7 @@ class RemotingServer:
     def _no_place(self, address: str, descriptor: int) -> tuple[str, str] | None:
         """Return the limit, and a text, that keeps a new connection out; None if it has a place.
 
-        Who has been silent for longest makes room.
+        The connection that has been silent for longest makes room.
         """
         counts = self._counts
         hits = self._handlers.limit_hits

@@ -44,7 +44,7 @@ _SMALL_BYTES: Final = 65536
 _TIMED_READS: Final = 16
 # A connection with so many bytes of an unfinished frame may rest.
 _LARGE_BYTES: Final = 65536
-# What a request that waits takes in memory besides its bytes.
+# The memory of a request that waits, besides its bytes.
 _FRAME_BYTES: Final = 128
 # Why a connection is blocked.
 CONGESTED: Final = 1
@@ -64,7 +64,7 @@ class Serving:
         self._next = 0
         self.waiting_bytes = 0
         self.blocked = 0
-        # What is left of SLICE_COST in the slice that is served.
+        # The rest of SLICE_COST in the slice that is served.
         self._slice_left = 0
         self._in_line = self._administers = False
         self.is_reading = True

@@ -25,8 +25,8 @@ _BLOCK_BYTES: Final = 64
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
-# Real clients have some ten forms for each request code. Whoever makes up names makes only his own
-# requests slower: a form that is not remembered is worked out again.
+# Real clients have some ten forms for each request code. A client that makes up names slows only its
+# own requests: a form that is not remembered is worked out again.
 _MOST_FORMS: Final = 256
 _LONGEST_NAMES: Final = 2_048
 
@@ -77,11 +77,11 @@ class FieldOrder:
         self._sealed_names = "\0".join(sealed)
 
     def text(self, ext: Mapping[str, str]) -> str:
-        """Return what is signed of the fields: all values in the order of their names."""
+        """Return the signed bytes of the fields: all values in the order of their names."""
         return "" if self._values is None else "".join(self._values(ext))
 
     def sealed(self, number: str, code: int, ext: Mapping[str, str], body_length: int) -> str:
-        """Return what is sealed: the form of a request, which no signature covers.
+        """Return the sealed bytes: the form of a request, which no signature covers.
 
         No field that is signed has a NUL in its name, so no other form has the same text.
         """

@@ -1,6 +1,6 @@
 """Decide who may copy a master's log, and have its reports counted.
 
-Java's port for slaves serves whoever reaches it: a stranger can read all messages there, and report
+Java's port for slaves serves anybody who reaches it: a stranger can read all messages there, and report
 offsets that acknowledge sends of a SYNC_MASTER. Here a slave is admitted
 
 - by its address: from the master's own machine and from `slavesFrom`; from anywhere if
@@ -61,7 +61,7 @@ class SlaveAdmission:
 
     @property
     def is_open(self) -> bool:
-        """Whether whoever reaches the port is admitted."""
+        """Whether every peer that reaches the port is admitted."""
         return not (self._listed or self._protected or self.needs_proof)
 
     def knows(self, peer_ip: str, local_ip: str) -> bool:
@@ -83,7 +83,7 @@ class SlaveAdmission:
     def redeem(self, token: bytes) -> bool:
         """Return whether a token is good; it is not a second time.
 
-        A look-up by hash tells nobody how much of a guessed token is right.
+        The time of a look-up by hash does not show how much of a guessed token is right.
         """
         until_s = self._tokens.pop(token, None)
         return until_s is not None and self._loop.time() <= until_s

@@ -76,14 +76,14 @@ class Divergence:
         reach = f"reaches from {self.master.begin} to {self.master.end}"
         remedy = (
             "stop this slave and mend its store with `cometmq store rejoin "
-            f"DIR --master {self.address}`, which keeps what is cut off"
+            f"DIR --master {self.address}`, which keeps the part that is cut off"
         )
         if self.offset == self.own_end:
             # There is nothing to be kept.
             remedy = "stop this slave and empty its store, which has no message"
         if self.cause is Cause.GAP:
             return (
-                f"this log ends at {self.own_end}, and {theirs} {reach}: what lies between is gone; "
+                f"this log ends at {self.own_end}, and {theirs} {reach}: the part between is gone;  "
                 f"{remedy}"
             )
         if self.cause is Cause.LONGER:
@@ -254,7 +254,7 @@ async def find_common(
         theirs = await master.bytes_at(offset, topic_of(own, offset))
         asked += 1
         progress(min(asked, _MOST_QUESTIONS), _MOST_QUESTIONS)
-        # Nothing less than all bytes: what is cut off too early, the master sends again.
+        # Nothing less than all bytes: the master sends again any records that are cut off too early.
         return theirs is not None and own == theirs
 
     async def begins_alike(file: MappedFile) -> bool:

@@ -1,7 +1,7 @@
 """Send the commit log of a master to its slaves (Java: DefaultHAService, DefaultHAConnection).
 
 A slave reports where its log ends, and gets what follows in batches, which lie in one file each.
-What was appended last is sent as slices of the mapped log, in the turn of the loop that follows the
+The records appended last are sent as slices of the mapped log, in the turn of the loop that follows the
 append. A slave that is far behind would have the loop wait for pages that only the disk has, so a
 thread reads for it.
 """
@@ -174,7 +174,7 @@ class ReplicationMaster:
             self._all_gone = self._loop.create_future()
             for connection in list(self._connections):
                 connection.close("this broker stops")
-            # What a peer does not read is thrown away.
+            # Bytes that a peer does not read are thrown away.
             await asyncio.wait([self._all_gone], timeout=1.0)
             for connection in list(self._connections):
                 connection.abort()
@@ -238,7 +238,7 @@ class ReplicationMaster:
     def _admit_arrival(self, arrival: Arrival) -> bool:
         """Return whether a connection that was just accepted may go on to a handshake.
 
-        Who may be a slave shares places with others of its kind, and takes none of the slaves'.
+        A peer that may be a slave shares places with others of its kind, and takes none of the slaves'.
         """
         admission, door = self.admission, self._door
         assert door is not None, "it asks this"
@@ -278,7 +278,7 @@ class ReplicationMaster:
             self._all_gone.set_result(None)
 
     def acknowledged(self) -> None:
-        """Tell everybody who waits for slaves."""
+        """Call everything that waits for slaves."""
         for callback in tuple(self.on_acknowledged):
             callback()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# What is appended, and put into queues, before others get their turn.
+# Bytes that are appended, and records that are put into queues, before others get their turn.
 _STEP_BYTES: Final = 256 * 1024
 _RECORDS_AT_ONCE: Final = 1_000
 # A piece takes as long as so many bytes: a master may send heartbeats, or single bytes, only.
@@ -46,7 +46,7 @@ class MasterConnection(asyncio.Protocol):
         self.held_up: str | None = None
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader()
-        # What was read and is not appended yet.
+        # Bytes that were read and are not appended yet.
         self._pieces: Iterator[Piece] = iter(())
         self._unread: list[bytes] = []
         self._piece: Piece | None = None
@@ -123,7 +123,7 @@ class MasterConnection(asyncio.Protocol):
         if self.closed:
             return
         try:
-            # What was appended before goes first, so that queues do not fall behind the log.
+            # Records that were appended before go first, so that queues do not fall behind the log.
             if not self._store.queues_lack_records:
                 self._append_some()
             more = self._store.publish(_RECORDS_AT_ONCE)
@@ -131,7 +131,7 @@ class MasterConnection(asyncio.Protocol):
             self._rest(error)
             return
         except ProtocolError as error:
-            self.close(f"the master sent what is no frame of the HA protocol: {error}")
+            self.close(f"the master sent bytes that are no frame of the HA protocol: {error}")
             return
         except StoreError as error:
             self.close(str(error))
@@ -209,12 +209,12 @@ class MasterConnection(asyncio.Protocol):
 
     def _read_on(self) -> None:
         if self._transport is not None and not self._transport.is_reading():
-            # What the master sent meanwhile could not be read.
+            # Bytes that the master sent meanwhile could not be read.
             self._last_read_s = self._loop.time()
             self._transport.resume_reading()
 
     def _report(self) -> None:
-        """Tell the master where the own log ends: behind its last whole record."""
+        """Report to the master where the own log ends: behind its last whole record."""
         if self._congested or self._transport is None:
             return
         self._reported = self._store.commit_log.end
@@ -239,7 +239,7 @@ class MasterConnection(asyncio.Protocol):
         if now_s - self._look_due_s > _LATE_S or (
             self._transport is not None and not self._transport.is_reading()
         ):
-            # What the master sent meanwhile is not read yet.
+            # Bytes that the master sent meanwhile are not read yet.
             self._last_read_s = now_s
         limit_s = self._config.ha_housekeeping_interval / 1000
         self._look_due_s = self._last_read_s + limit_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 _WINDOW_S: Final = 1.0
-# What may be sent at once after a pause, as a part of a second's bytes.
+# Bytes that may be sent at once after a pause, as a part of a second's bytes.
 _BURST_S: Final = 0.1
 _LEAST_WAIT_S: Final = 0.001
 

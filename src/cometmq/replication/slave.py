@@ -41,11 +41,11 @@ _ANOTHER_MASTER: Final = "another master is to be followed"
 class ReplicationSlave:
     """Follows one master at a time. For the loop's thread only.
 
-    `compare` is called before each connection with the address that is about to be asked. What it
-    returns is kept as `divergence`: nothing is copied then, and the master is asked again later. What
-    it raises as CometMQError is the reason not to connect now. `prove` is called next; the token that
-    it returns, if any, shows the master that this is a slave. With `tls`, which returns the context
-    for the next connection, connections to the master are encrypted.
+    `compare` is called before each connection with the address that is about to be asked. A result is
+    kept as `divergence`: nothing is copied then, and the master is asked again later. A CometMQError
+    that it raises is the reason not to connect now. `prove` is called next; the token that it returns,
+    if any, shows the master that this is a slave. With `tls`, which returns the context for the next
+    connection, connections to the master are encrypted.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ReplicationSlave:
         # How this log differs from the master's; None when it was found to continue it, and before
         # the first look.
         self.divergence: Divergence | None = None
-        # What was logged last, and when.
+        # The last log line, and its time.
         self._said: str | None = None
         self._said_s = -_SAY_AGAIN_S
         # ms since the epoch, 0 before the first time.

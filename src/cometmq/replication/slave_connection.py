@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 # The most that is written before others get their turn, and that waits for a peer to read it.
 _STEP_BYTES: Final = 256 * 1024
-# What lies nearer to the end of the log has just been written, so it is in memory.
+# Records nearer to the end of the log have just been written, so they are in memory.
 _RECENT_BYTES: Final = 1024 * 1024
 # A peer that has sent more at once than this reports faster than any slave writes.
 _MOST_REPORTS_BYTES: Final = 4 * 1024
@@ -40,7 +40,8 @@ class SlaveConnection(asyncio.Protocol):
     """Sends the log from where the slave's ends, and reads its reports.
 
     `acknowledged` is the offset behind the slave's last byte, -1 before its first report was seen to
-    be the end of a record here; `position` is what is sent next; `start` is where the transfer began.
+    be the end of a record here; `position` is the offset that is sent next; `start` is where the
+    transfer began.
     """
 
     def __init__(self, master: ReplicationMaster) -> None:
@@ -245,7 +246,7 @@ class SlaveConnection(asyncio.Protocol):
         elif offset > end:
             self.close(
                 f"its log ends at {offset}, behind this master's, which ends at {end}: it is no "
-                "copy of this log, or has what this master lost"
+                "copy of this log, or has messages that this master lost"
             )
             return
         elif offset < first:
@@ -375,7 +376,7 @@ class SlaveConnection(asyncio.Protocol):
         """Close the connection when nothing came for haHousekeepingInterval."""
         now_s = self._loop.time()
         if now_s - self._look_due_s > _LATE_S:
-            # What the slave sent meanwhile is not read yet.
+            # Bytes that the slave sent meanwhile are not read yet.
             self._last_read_s = now_s
         limit_s = self._config.ha_housekeeping_interval / 1000
         self._look_due_s = self._last_read_s + limit_s

@@ -30,7 +30,7 @@ SKEW_MS: Final = 1000
 
 
 class Clock(Protocol):
-    """Tells the time. In a simulation `monotonic` is the loop's own `time`."""
+    """Reads the time. In a simulation `monotonic` is the loop's own `time`."""
 
     def now_ms(self) -> int:
         """Return the wall time in ms since the epoch."""

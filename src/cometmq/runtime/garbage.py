@@ -24,10 +24,10 @@ _YOUNG: Final = 1
 
 
 class _Young:
-    """Holds what is known of the objects that were made lately."""
+    """Holds figures about the objects that were made lately."""
 
     is_watched = False
-    # What passes over many of them have taken since the last full pass, or the last exemption.
+    # Seconds that passes over many of them have taken since the last full pass, or the last exemption.
     looked_s = 0.0
 
 

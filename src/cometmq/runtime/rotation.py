@@ -1,4 +1,4 @@
-"""Round-robins: whoever has much waiting delays each of the others by one of its items only."""
+"""Round-robins: a participant with many items delays each of the others by only one of them."""
 
 from __future__ import annotations
 

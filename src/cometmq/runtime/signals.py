@@ -49,7 +49,7 @@ def set_by_end_of_input(event: asyncio.Event) -> Iterator[None]:
     """Set `event` when standard input ends, within the context, if it is a pipe or a socket.
 
     The program at the other end then has closed it or is gone. A terminal, a file and /dev/null say
-    nothing about who has started the process, so they are left alone. What comes is thrown away.
+    nothing about who has started the process, so they are left alone. Bytes that arrive are thrown away.
     """
     try:
         mode = os.fstat(_STDIN).st_mode

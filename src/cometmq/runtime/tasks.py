@@ -40,8 +40,9 @@ class TaskOwner:
     ) -> asyncio.Task[T]:
         """Run `coroutine` as a task named `owner.name`. Raises RuntimeError after `close`.
 
-        Give `log_failure=False` when the failure reaches whoever awaits the task, and as `awaits` another
-        coroutine that this one awaits: it is closed for a task that is cancelled before it begins.
+        Give `log_failure=False` when the failure reaches the code that awaits the task, and as `awaits`
+        another coroutine that this one awaits: it is closed for a task that is cancelled before it
+        begins.
         """
         if self._closed:
             coroutine.close()

@@ -395,7 +395,9 @@ class Appender:
         return first, physical_offset
 
     def announce(self, batch: BatchRecords, first: int) -> Iterator[None]:
-        """Tell those who wait for the queue of a batch that was appended, a message with each step."""
+        """Wake the requests that wait for the queue of an appended batch, one message with each
+        step.
+        """
         if self._on_arrival is None:
             return
         queue = batch.queue

@@ -1,8 +1,8 @@
 """Encode the records of a large batch one by one, so that they can be appended in one short piece.
 
-What a record says of its place is known only then: its queue offset, its offset in the log, and the
-time. These fields are filled in for all records at once, by numpy, in a millisecond for 16,384; record
-by record it takes a hundred times as long to store them.
+The fields that depend on a record's place are known only then: its queue offset, its offset in the log,
+and the time. These fields are filled in for all records at once, by numpy, in a millisecond for 16,384;
+record by record it takes a hundred times as long to store them.
 """
 
 from __future__ import annotations

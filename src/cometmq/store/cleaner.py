@@ -11,7 +11,7 @@ Messages that still wait in a file (delayed messages, transactions without a ver
 the end of the log first, by the services that know of them. The file is deleted once the copies are
 on disk.
 
-Where `cleanFileWaitsForGroups` names groups, each run first looks for what they have not marked.
+Where `cleanFileWaitsForGroups` names groups, each run first looks for messages that they have not marked.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _COPIES_PER_FILE: Final = 200_000
 _QUEUES_AT_ONCE: Final = 100
 _QUEUES_S: Final = 0.0005
 _CODE_UNAVAILABLE: Final = 14
-_NO_LOOK: Final = Hold(0, "what is marked has not been looked at yet")
+_NO_LOOK: Final = Hold(0, "the marked messages have not been looked at yet")
 
 
 class Work(NamedTuple):
@@ -109,9 +109,9 @@ class Cleaner:
     The functions in `on_trimmed` are called with the log's new first offset when it has moved. They
     are for services that keep something about the log's records.
 
-    Those in `on_expiring` are called before a file is deleted, with the offset of its end. Each
-    copies some of the records below that offset that it still needs, and returns how many, 0 when
-    it needs none. If one raises StoreError, the file stays for this run.
+    The functions in `on_expiring` are called before a file is deleted, with the offset of its end. Each
+    copies some of the records below that offset that it still needs, and returns how many, 0 when it
+    needs none. If one raises StoreError, the file stays for this run.
 
     `marks_of` returns the offsets of a group. `unmarked_counts` counts the files that were deleted
     with messages that waited for a mark: on a full disk, and after cleanFileWaitMaxHours.
@@ -362,7 +362,9 @@ class Cleaner:
             yield Work(partial(self._delete, path, queue))
 
     def _trim(self, log_min_offset: int) -> Iterator[Work]:
-        """Drop from consume queues, and have `on_trimmed` drop, what the log no longer holds."""
+        """Drop entries of messages that the log no longer holds from consume queues, and have
+        `on_trimmed` drop its own.
+        """
         self._trimmed_to = log_min_offset
         yield from in_parts(
             self._queues,

@@ -23,8 +23,8 @@ _MIN_PULL_BYTES: Final = 100
 # A pull looks at this many units at most, however many messages it asks for. A pull that selects a
 # rare tag comes back for the next part.
 _MAX_SCAN_UNITS: Final = 10_000
-# What was appended since the store was opened is in the page cache as long as it lies within so many
-# bytes of the log's end.
+# Records that were appended since the store was opened are in the page cache as long as they lie within
+# so many bytes of the log's end.
 _RECENT_BYTES: Final = 32 * 1024 * 1024
 # Units that are looked at ahead of a reader far behind, and the most bytes that are read for it at
 # once: a damaged unit may claim any size.
@@ -106,8 +106,8 @@ class MessageGetter:
         self._opened_end = log_end
 
     def configure(self, config: StoreConfig, memory_bytes: int) -> None:
-        """Obey the limits of `config` from now on. What lies within `memory_bytes` of the log's end
-        is taken to be in memory.
+        """Obey the limits of `config` from now on. Records within `memory_bytes` of the log's end are
+        taken to be in memory.
         """
         self._reach = memory_bytes
         self._max_filter_size = config.max_filter_message_size

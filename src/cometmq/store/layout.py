@@ -18,7 +18,7 @@ from cometmq.store.reading.layout import is_file_name
 # Less does not even hold the state files of a broker.
 _LEAST_FREE_BYTES: Final = 1024 * 1024
 _DLEDGER: Final = "dledger-"
-# What every directory of RocksDB has.
+# A file that every directory of RocksDB has.
 _ROCKSDB: Final = "CURRENT"
 _MAGICS: Final = (0, MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 

@@ -316,9 +316,9 @@ class Recoverer:
         damaged = self._log.files.find(recovery.end)
         if later is None or damaged is None or later.store_timestamp > flushed_until:
             return
-        # The checkpoint vouches for what is older than its time, and for one message of that time, which
-        # comes before what no flush reached. If nothing comes before a hole, that one may have left the
-        # log, and what follows in the same millisecond may never have been flushed.
+        # The checkpoint vouches for messages older than its time, and for one message of that time,
+        # which comes before all that no flush reached. If nothing comes before a hole, that one may
+        # have left the log, and messages that follow in the same millisecond may never have been flushed.
         has_left = recovery.end == self._log.min_offset and not recovery.reason
         if has_left and later.store_timestamp == flushed_until:
             return
@@ -330,7 +330,7 @@ class Recoverer:
         raise StoreCorruptError(
             f"{damaged.path} is damaged at {offset - damaged.base} (commit-log offset "
             f"{offset}: {reason or 'zeros'}), and good messages follow at "
-            f"{following}: restore the file from a copy, or give up what is damaged with "
+            f"{following}: restore the file from a copy, or give up the damaged part with "
             f"cometmq store repair --write {self._config.store_path_root_dir}"
         )
 

@@ -145,8 +145,8 @@ class MessageStore:
         self.index = IndexService(self._disk, self.commit_log, self.checkpoint, config, clock)
         self._flusher = Flusher(self.commit_log, self.queues, self.checkpoint)
         self._physical_bytes = self._disk.physical_memory_bytes()
-        # Called with topic and id of a queue that began again in the log of a master; not for what
-        # a recovery finds, which may be long ago.
+        # Called with topic and id of a queue that began again in the log of a master; not for messages
+        # that a recovery finds, which may be old.
         self.on_begin_anew: list[Callable[[str, int], None]] = []
         # Called when LIVE_KEYS of `config` have changed.
         self.on_settings_changed: list[Callable[[], None]] = []
@@ -194,7 +194,7 @@ class MessageStore:
         self._looking = threading.Lock()
         self._is_marked = False
         self._monotonic = clock.monotonic
-        # What the last recovery read of the log, and how long it took; both are 0 before `open`.
+        # Bytes of the log that the last recovery read, and how long it took; both are 0 before `open`.
         self.recovered_bytes = 0
         # Whether the stop before the last `open` was not a clean one.
         self.is_after_crash = False
@@ -282,7 +282,7 @@ class MessageStore:
         changed = self._ledger.follow_log(self.commit_log.min_offset, recovery.end)
         known = self.index.known_files()
         # Saved before the first append: what the ledger says of dropped files and of a longer log
-        # must not be applied to what is appended now.
+        # must not be applied to records that are appended now.
         if changed or not recovery.clean or known != self._ledger.index:
             self._ledger.take(self.queues, known)
             self._ledger.save()
@@ -418,7 +418,7 @@ class MessageStore:
         return pending
 
     def check_queue_room(self, topic: str, queue_id: int) -> None:
-        """Raise StoreBusyError while messages of the transient pool wait for room in a queue: what is
+        """Raise StoreBusyError while messages of the transient pool wait for room in a queue: a record
         appended now could not be read either.
         """
         queue = self.queues.find(topic, queue_id)
@@ -459,17 +459,17 @@ class MessageStore:
         to be done in any thread before the next step.
 
         Their records leave with the log, but no rebuild of the queues brings them back. Until the
-        end nothing can be appended to these topics: `queue` raises StoreBusyError, and whoever keeps
-        a queue of theirs must have let go of it. When the deletion cannot be noted, its work raises
-        StoreError, and nothing is removed. Afterwards `forgotten` is called in the store's thread,
-        when the topics have no queues any more and files may still have to be removed.
+        end nothing can be appended to these topics: `queue` raises StoreBusyError, and every holder of
+        one of their queues must have let go of it. When the deletion cannot be noted, its work raises
+        StoreError, and nothing is removed. Afterwards `forgotten` is called in the store's thread, when
+        the topics have no queues any more and files may still have to be removed.
         """
         wanted = dict.fromkeys(topics)
         if busy := self._deleting.intersection(wanted):
             raise StoreBusyError(f"topic {min(busy)} is being deleted already")
         self._deleting.update(wanted)
         try:
-            # What is not in its queue yet would bring the queue back.
+            # A record that is not in its queue yet would bring the queue back.
             self._commit_and_publish()
             end = self.commit_log.end
             yield Work(lambda: self._ledger.delete(wanted, end))
@@ -495,7 +495,7 @@ class MessageStore:
         any thread.
 
         The queues stay until the next start, or until they begin again in the log: while there is a
-        master, it decides what is read from them. Raises StoreError; then nothing is noted.
+        master, it decides which messages are read from them. Raises StoreError; then nothing is noted.
         """
         self._ledger.note_deletions(deleted)
 
@@ -506,7 +506,7 @@ class MessageStore:
 
         Queues of topics for which `is_kept` stay. If they were removed, they would begin at offset 0
         again, and a group that has consumed up to 500 would not see the next 500 messages. For each
-        queue `forgotten` is called with its topic: whoever keeps a queue of it must let go of it.
+        queue `forgotten` is called with its topic: every holder of a queue of it must let go.
         """
 
         def removal(queue: ConsumeQueue) -> Iterator[Work]:
@@ -523,7 +523,7 @@ class MessageStore:
         if not self.cleaner.has_lost_all(queue):
             return False
         if key in self._pending_queues:
-            # What is not in the queue yet would bring it back.
+            # A record that is not in the queue yet would bring it back.
             self._commit_and_publish()
         return self._is_there(queue) and self.cleaner.has_lost_all(queue)
 
@@ -875,7 +875,7 @@ class MessageStore:
         try:
             self._commit_and_publish()
         except StoreFullError as error:
-            # The log has the messages, so whoever sent one must not be told that it was refused. Their
+            # The log has the messages, so no sender may get the answer that one was refused. Their
             # queues get them when there is room: `FlushTimers` publishes twice a second.
             log.debug("queues wait for room", reason=str(error))
 

@@ -1,6 +1,7 @@
 """Make an authority and certificates for first steps and tests; never for production.
 
-Its key lies beside what it signs, so whoever can read the directory can pretend to be anybody.
+Its key lies beside what it signs, so anybody who can read the directory can pretend to be any server or
+client.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _AUTHORITY_DAYS: Final = 3650
 _DAYS: Final = 397
-# What is valid for less than this is made again at the next start.
+# A certificate that is valid for less than this is made again at the next start.
 _RENEW_BEFORE: Final = datetime.timedelta(days=30)
 # Clocks of others may be behind.
 _BACKDATED: Final = datetime.timedelta(days=1)
@@ -75,7 +76,7 @@ class Certificates:
 
 
 def make_certificates(directory: Path, names: Iterable[str], clock: Clock) -> Certificates:
-    """Make what is not there yet in `directory`, and what ends soon or lacks one of `names`.
+    """Make certificates in `directory` that are missing, expire soon or lack one of `names`.
 
     Only the owner can read the files. Blocks for a few ms. Raises ConfigError without the library
     `cryptography`, and if the directory cannot be used.
@@ -259,7 +260,7 @@ def _escaped(path: Path) -> str:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Write a file that only its owner can read; whoever reads it finds all of it or none."""
+    """Write a file that only its owner can read; a reader finds all of it or none."""
     written = file.with_name(f".{file.name}.new")
     written.unlink(missing_ok=True)
     descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

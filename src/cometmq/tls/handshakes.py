@@ -368,7 +368,7 @@ class _Guest:
             return
         length = int.from_bytes(head[3:5], "big")
         if head[1] != 3 or not 4 <= length <= _MAX_RECORD:
-            self.drop(FAILED, "what it sent is no TLS handshake")
+            self.drop(FAILED, "it sent no TLS handshake")
             return
         self.arrival.when_sent(_RECORD_HEAD + length, self._wait_for_turn)
 

@@ -2,11 +2,10 @@
 
 OpenSSL goes through all records that it has before it returns, and a peer can ask by a record of 27
 bytes for new keys (RFC 8446, 4.6.3), which takes 20 to 40 microseconds and yields nothing that a server
-would see. A read of 256 KiB of them held the loop for 175 to 360 ms, and whoever has shaken hands can
+would see. A read of 256 KiB of them held the loop for 175 to 360 ms, and a peer after its handshake can
 send them without end. So OpenSSL is given RECORDS_AT_ONCE of them, and all connections of a server
 together have them opened for TURN_S of the loop's thread in each turn, and for as long those of which
-something has just come. Bulk data comes in records of 16 KiB, which are given as
-they come.
+something has just come. Bulk data comes in records of 16 KiB, which are given as they come.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ class RecordReader(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._tls.resume_writing()
 
-    # What the user of TLS says
+    # Calls by the user of TLS
 
     def hold(self) -> None:
         """Give TLS nothing until `release`."""

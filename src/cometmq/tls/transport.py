@@ -1,9 +1,9 @@
 """Serve an accepted connection by TLS.
 
-A transport of asyncio, or of uvloop, reads as soon as it is made, before TLS is set up. What it has
-read then is handed to TLS as if it came later. Why not let the loop do all of it
-(`connect_accepted_socket(ssl=…)`): the transport that it returns does not count the bytes that wait
-in the one beneath, so a peer that does not read would hold megabytes that nobody sees.
+A transport of asyncio, or of uvloop, reads as soon as it is made, before TLS is set up. Bytes that it
+has read by then are handed to TLS as if they came later. Why not let the loop do all of it
+(`connect_accepted_socket(ssl=…)`): the transport that it returns does not count the bytes that wait in
+the one beneath, so a peer that does not read would hold megabytes that nobody sees.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 from cometmq.runtime.sockets.arrivals import Arrival
 from cometmq.tls.records import RecordReader, RecordTurns
 
-# A connection that is closed waits so long for the peer to take what is unsent, and to close.
+# A connection that is closed waits so long for the peer to take the unsent bytes, and to close.
 _SHUTDOWN_TIMEOUT_S: Final = 10.0
 
 
@@ -129,7 +129,7 @@ class TlsTransport(asyncio.Transport):
         self._over.set_protocol(protocol)
 
     def close(self) -> None:
-        # The peer's own farewell has to be read.
+        # The peer's own close-notify has to be read.
         self._reader.release()
         self._over.close()
 
@@ -152,7 +152,7 @@ class _Early(asyncio.Protocol):
         self.is_lost = True
 
     def hand_over(self, transport: asyncio.Transport, turns: RecordTurns) -> None:
-        """Let the protocol that the transport has got have what was read, and what comes."""
+        """Hand the bytes that were read, and those that come, to the transport's new protocol."""
         self.reader = RecordReader(turns, transport)
         received, self._received = b"".join(self._received), []
         self.reader.data_received(received)
@@ -167,7 +167,7 @@ class _Entry(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._received: list[bytes] = []
-        # What took over, if something has.
+        # The protocol that took over, if one has.
         self._protocol: asyncio.Protocol | None = None
         self._ended = self._lost = False
         self._failure: Exception | None = None

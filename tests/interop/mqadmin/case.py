@@ -68,17 +68,15 @@ class Case:
         lines: The release lines whose mqadmin is run so.
         only: Compare the lines alone that have this pattern, in which LINE stands for the release
             line. Servers are shared with other tests, and some commands print all topics.
-        masks: What differs beside `COMMON`, each with what stands for it.
-        both: Compare the settings alone (`name = value`) that both have.
-        more: Whether our servers may say more than Java's, but not less.
-        unlike: Why what is printed at Java's server is no measure; then `says` alone decides.
-        unlike_in: The release lines of which that is so.
-        file: Name of a JSON file below `{dir}` that the command writes; its fields are compared.
-        changes: Whether the command changes what servers keep; then that is compared, too.
-        refused: The request that our servers refuse; its reason must be printed.
-        stop_after_lines: After how many lines a command that runs forever is interrupted.
-        local: Whether the command talks to no server, and so is run once.
-        note: What the table says of it beside the reason of a refusal.
+        masks: Differences beside `COMMON`, each with what stands for it. both: Compare the settings
+        alone (`name = value`) that both have. more: Whether our servers may say more than Java's,
+        but not less. unlike: Why what is printed at Java's server is no measure; then `says` alone
+        decides. unlike_in: The release lines of which that is so. file: Name of a JSON file below
+        `{dir}` that the command writes; its fields are compared. changes: Whether the command
+        changes what servers keep; then that is compared, too. refused: The request that our servers
+        refuse; its reason must be printed. stop_after_lines: After how many lines a command that
+        runs forever is interrupted. local: Whether the command talks to no server, and so is run
+        once. note: The table's remark on it beside the reason of a refusal.
     """
 
     command: str

@@ -14,7 +14,7 @@ from cometmq import Credentials
 
 
 class Printed(NamedTuple):
-    """What one command wrote to its standard output and error."""
+    """One command's standard output and error."""
 
     out: str
     err: str

@@ -1,4 +1,4 @@
-"""What was acknowledged is in the log, as far as the flush mode promises (Java: SendStatus,
+"""Acknowledged messages are in the log, as far as the flush mode promises (Java: SendStatus,
 CommitLog.GroupCommitService, FlushRealTimeService, PutMessageStatus).
 
 - A killed process takes nothing with it, in any mode: the page cache has it. With
@@ -9,8 +9,8 @@ CommitLog.GroupCommitService, FlushRealTimeService, PutMessageStatus).
   only from the tail of the log: never a message with another behind it that survived.
 
 - A manual switch takes from an asynchronous master at most what the promoted slave lacked when the master
-  ended. What a synchronous master answered SEND_OK is on the promoted slave, if that one had it then
-  and has not lost its power or its disk since.
+  ended. A message that a synchronous master answered with SEND_OK is on the promoted slave, if that one
+  had it then and has not lost its power or its disk since.
 
 Leniencies, and why:
 

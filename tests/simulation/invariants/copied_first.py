@@ -1,6 +1,6 @@
-"""What a synchronous master acknowledged with SEND_OK is on a slave, byte for byte and at the same offset of
-the log, in the moment in which its producer is told (Java: GroupTransferService, SYNC_MASTER waits for
-an acknowledgement of `inSyncReplicas` brokers, at least of one slave).
+"""A message that a synchronous master acknowledged with SEND_OK is on a slave, byte for byte and at the
+same offset of the log, in the moment in which its producer gets the answer (Java: GroupTransferService,
+SYNC_MASTER waits for an acknowledgement of `inSyncReplicas` brokers, at least of one slave).
 
 That it stays there is judged by "a slave's log is its master's" (logs keep what they have), and that it is
 there after a switch by "acknowledged and not lost".

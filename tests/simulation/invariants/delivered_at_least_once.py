@@ -1,10 +1,9 @@
 """In a live run every group that has a member has consumed every message that its filter wants, with
 success, or has it in its dead letters (RocketMQ's promise to consumers: at least once).
 
-What is owed are the messages that lie in the topic's queues in the log: so also those whose send failed
-or was never answered. Of a delayed message and of a committed transaction that are the records in their
-own topic; in addition every acknowledged delayed message that still waits in the log must have come
-there.
+Owed are all messages that lie in the topic's queues in the log, also those whose send failed or was
+never answered. Of a delayed message and of a committed transaction that are the records in their own
+topic; in addition every acknowledged delayed message that still waits in the log must have come there.
 
 A broadcasting group owes its messages to each member, from the first that the member was given of each
 queue (`from_first`: from the first of all). A member that had QUIET_S seconds without a fault before it

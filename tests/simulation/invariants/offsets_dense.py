@@ -4,9 +4,10 @@
 An acknowledgement, a delivery, a read range and the log each say which message has an offset; all of
 them must agree. `QueueSeen` must never go back.
 
-Leniencies, and why: a broker with a flipped bit, see `Evidence`. What lies at the end of a log that lost it (by a loss of power, a wipe, a flipped bit; by a
-kill with transientStorePoolEnable) gives its offset free, so messages on both sides of such a fault may
-have the same one. Whether the fault was allowed to take it is judged by "acknowledged and not lost".
+Leniencies, and why: a broker with a flipped bit, see `Evidence`. A record at the end of a log that lost
+it (by a loss of power, a wipe, a flipped bit; by a kill with transientStorePoolEnable) gives its offset
+free, so messages on both sides of such a fault may have the same one. Whether the fault was allowed to
+take it is judged by "acknowledged and not lost".
 """
 
 from __future__ import annotations

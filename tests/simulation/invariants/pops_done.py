@@ -1,4 +1,4 @@
-"""What was acknowledged is not delivered again (docs/internals/pop.md).
+"""Acknowledged messages are not delivered again (docs/internals/pop.md).
 
 After a broker agreed to the acknowledgement of a popped message it makes no copy of the message, and does
 not hand it out from the same queue again: whatever is killed, and with SYNC_FLUSH whatever loses its power.

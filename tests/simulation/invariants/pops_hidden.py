@@ -1,4 +1,4 @@
-"""What a group popped is never visible again before its time (docs/internals/pop.md).
+"""Messages that a group popped are never visible again before their time (docs/internals/pop.md).
 
 - A copy that a broker made of a message for its next delivery, or as a dead letter, was stored no
   earlier than the time until which the message was hidden, by that broker's clock.

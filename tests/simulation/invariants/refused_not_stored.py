@@ -1,5 +1,5 @@
-"""A message of which the producer was told that it is not stored is nowhere: an error's `stored` says
-"in the log, not in it, or nobody knows" (docs/internals/clients.md).
+"""A message that a producer's error says is not stored is nowhere: an error's `stored` says "in the
+log, not in it, or nobody knows" (docs/internals/clients.md).
 
 There is no leniency: an error that cannot know has to say "unknown".
 """

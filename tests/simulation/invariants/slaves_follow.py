@@ -7,11 +7,12 @@ what comes at the offset at which it lies in the master's log, and else closes t
 - At the end of a live run each slave that runs has all that its master had 10 seconds before, unless its log
   differs from its master's for one of these reasons: it refuses then, and never catches up by itself.
 
-Leniencies, and why: a loss of power takes what was not synced, a wipe takes all; `cometmq store` cuts a log
-where it is told to. Recovery ends a log at a flipped bit, so a broker with one is not judged. With
-transientStorePoolEnable a killed master loses what was in its memory only. A slave that had nothing may
-begin at the last file of its master; what is in front of it is not compared. What a master sent before it lost
-its log, a slave that was paused meanwhile takes when it goes on: its socket has it.
+Leniencies, and why: a loss of power takes what was not synced, a wipe takes all; `cometmq store` cuts a
+log where the operator asks. Recovery ends a log at a flipped bit, so a broker with one is not judged.
+With transientStorePoolEnable a killed master loses what was in its memory only. A slave that had
+nothing may begin at the last file of its master; what is in front of it is not compared. A slave that
+was paused takes, when it goes on, the bytes that its master sent before that lost its log: they are in
+the slave's socket.
 """
 
 from __future__ import annotations

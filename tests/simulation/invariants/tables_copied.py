@@ -5,9 +5,9 @@ copies tables every 10 s), and goes on with them when it is promoted.
   lower.
 - The first file of a promoted slave has no lower offsets than its last one before.
 
-Leniencies, and why: near a fault the slave may not reach its master; each fault ends within LASTS_S. Whoever
-resets offsets turns them back, so such groups are left out. A slave whose log differs from its master's copies
-nothing: whether it may differ is judged by "a slave's log is its master's".
+Leniencies, and why: near a fault the slave may not reach its master; each fault ends within LASTS_S. A
+reset turns offsets back, so groups with one are left out. A slave whose log differs from its master's
+copies nothing: whether it may differ is judged by "a slave's log is its master's".
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _PATIENCE_S: Final = 120.0
 
 
 class Operator:
-    """Works on a node of its own. What a fault keeps it from doing stays undone."""
+    """Works on a node of its own. A step that a fault prevents stays undone."""
 
     def __init__(self, stage: Stage, name: str) -> None:
         self._stage = stage

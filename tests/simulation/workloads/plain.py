@@ -33,7 +33,9 @@ class Batch(Workload):
 
 
 class Broadcasting(Workload):
-    """Has every member consume every message. What a member missed that was away, nobody waits for."""
+    """Has every member consume every message. Nobody waits for messages that a member missed while
+    it was away.
+    """
 
     kind = "broadcasting"
     message_model = MessageModel.BROADCASTING

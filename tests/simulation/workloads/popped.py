@@ -73,7 +73,7 @@ class Popper(AsyncClient):
         return instance.need_master(broker, topic)
 
     def lost(self, topic: str) -> None:
-        """Ask for the route anew: its broker did not answer, or refused."""
+        """Ask for the route again: its broker did not answer, or refused."""
         self._running().routes.refresh_soon(topic)
 
     async def pop(self, address: str, header: PopMessageRequestHeader) -> list[Got]:

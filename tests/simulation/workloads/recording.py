@@ -1,4 +1,4 @@
-"""Lets clients do one thing each and writes down what they asked for and what they were told."""
+"""Lets clients do one thing each and records their requests and answers."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _stored(error: CometMQError) -> h.Stored:
 class Listener:
     """Consumes for one member: writes down each delivery and the verdict that `judge` gives it.
 
-    `judged` is told of each message which verdict the list got that it came in.
+    `judged` is called for each message with the verdict of the list that it came in.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class Stage:
 
     @property
     def now_ms(self) -> int:
-        """The world's time as a wall clock tells it."""
+        """The world's time as a wall clock shows it."""
         return EPOCH_MS + int(self.at_s * 1000)
 
     @property

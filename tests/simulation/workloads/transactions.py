@@ -53,7 +53,7 @@ class _LocalPart:
 
 
 class Transactions(Workload):
-    """Sends half messages. What becomes of one follows from its number: the same at every check."""
+    """Sends half messages. The verdict on each follows from its number: the same at every check."""
 
     kind = "transactions"
     # Half messages that are in doubt are asked for every 30 s, up to 4 times.

@@ -50,9 +50,9 @@ class Workload:
     """Has `plan.messages` messages sent to a topic of its own and consumed by a group of its own.
 
     A kind of workload overrides what differs. `acknowledged`, `delivered` and `finished` have numbers
-    of messages: those that are stored, those that a listener was given (also if their producer was
-    told of an error), and those that need nothing more. A run for liveness waits until the third
-    holds the others; the checker has an opinion of its own.
+    of messages: those that are stored, those that a listener was given (also if their producer got an
+    error), and those that need nothing more. A run for liveness waits until the third holds the others;
+    the checker has an opinion of its own.
     """
 
     kind: ClassVar[str]

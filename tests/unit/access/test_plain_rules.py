@@ -96,7 +96,7 @@ def asked_of(
 
 def test_a_field_that_is_left_out_names_nothing() -> None:
     """The compiled form took only texts: a producer that left its
-    group was told of a TypeError."""
+    group got a TypeError."""
     for group, named in ((None, []), ("billing", ["billing"])):
         header = h.UnregisterClientRequestHeader(client_id="c", consumer_group=group)
         asked = asked_for(requests.UNREGISTER_CLIENT, header)

@@ -35,8 +35,8 @@ def answer(
 class FakeCluster:
     """Answers each request by `serve`, called by request code with the address and the request.
 
-    What a function of `serve` raises is the failure of the call. `calls` has address and code of
-    each request, in the order in which they came; `most_at_once` counts the requests that an address
+    An error that a function of `serve` raises is the failure of the call. `calls` has address and code
+    of each request, in the order in which they came; `most_at_once` counts the requests that an address
     had to answer at the same time.
     """
 

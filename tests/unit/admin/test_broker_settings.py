@@ -1,4 +1,4 @@
-"""What is known of the settings of brokers, held to the broker's own classes."""
+"""The list of brokers' settings, held to the broker's own classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers tell of when the files of their log can be deleted."""
+"""Brokers report when the files of their log can be deleted."""
 
 from __future__ import annotations
 

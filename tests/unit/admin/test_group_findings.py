@@ -1,4 +1,4 @@
-"""What members of a group tell is judged."""
+"""Findings about a group from the reports of its members."""
 
 from __future__ import annotations
 

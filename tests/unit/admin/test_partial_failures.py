@@ -1,4 +1,4 @@
-"""Let some of several servers fail, and look at what the caller is told."""
+"""Let some of several servers fail, and look at the error that the caller gets."""
 
 from __future__ import annotations
 

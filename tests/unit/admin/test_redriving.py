@@ -94,7 +94,7 @@ async def test_which_of_several_letters_was_sent_may_be_unknown() -> None:
 
 
 async def test_letters_with_the_id_of_one_batch_are_not_taken_for_one_another() -> None:
-    """Each was told to lie where the first one's copy does, also one that was not sent."""
+    """Each was reported to lie where the first one's copy does, also one that was not sent."""
     letters = [letter("B", offset=100 * at) for at in range(3)]
     letters.append(letter("B", offset=100, broker="broker-b"))
     copies = [copy_of(each, queue_offset=at) for at, each in enumerate(letters)]

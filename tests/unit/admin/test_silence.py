@@ -1,4 +1,4 @@
-"""Who is in haste gives up a server that says nothing, and does not ask it again at once."""
+"""A caller with a short deadline gives up a silent server, and does not ask it again at once."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Client:
         return await self.answer(self.send(code, ext, body))
 
     async def ask_all(self, *frames: bytes) -> list[RemotingCommand]:
-        """What is answered to frames that one read brings, in the order of the answers."""
+        """Feed frames in one read; return their answers in the order in which they come."""
         before = len(self.line.received())
         self.line.feed(b"".join(frames))
         await until(lambda: len(self.line.received()) - before == len(frames))

@@ -1,4 +1,6 @@
-"""What topics and groups moved in a minute, an hour and a day, on a clock that the test sets."""
+"""Sums of messages by topic and group over a minute, an hour and a day, on a clock that the test
+sets.
+"""
 
 from __future__ import annotations
 

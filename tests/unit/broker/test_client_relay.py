@@ -1,4 +1,6 @@
-"""What operators ask of a group's members by way of the broker, as the members' connections see it."""
+"""Requests of operators to a group's members by way of the broker, as the members' connections see
+them.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,7 @@ def joined(
 
 
 def asked(member: Client, code: int) -> list[RemotingCommand]:
-    """What the broker asked a member."""
+    """The requests that the broker sent to a member."""
     return [c for c in member.line.received() if c.code == code and not c.is_response]
 
 
@@ -575,7 +577,9 @@ async def test_large_messages_for_a_member_that_does_not_read_take_no_memory(
 async def test_a_member_that_leaves_without_reading_ends_its_questions_and_not_the_broker(
     broker: Broker, operator: Client
 ) -> None:
-    """Those that waited for it to read asked again and again within one turn of the loop, for ever."""
+    """Requests that waited for it to read tried again and again within one turn of the loop, for
+    ever.
+    """
     _, offset = put(broker.store, b"x" * 1000)
     member = joined(broker, "m", 5000)
     member.line.connection.pause_writing()

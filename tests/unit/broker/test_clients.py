@@ -35,7 +35,7 @@ class Clock:
 
 
 class Clients:
-    """A manager with its clock and a list of what its listeners were told."""
+    """A manager with its clock and a list of its listeners' calls."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -270,7 +270,7 @@ def test_a_beat_without_subscriptions_leaves_those_of_the_group(clients: Clients
 def test_groups_that_a_connection_had_left_were_remembered_as_long_as_it_lasted(
     clients: Clients,
 ) -> None:
-    """Who went from group to group, without end, made the broker grow without end."""
+    """A client that went from group to group, without end, made the broker grow without end."""
     connection = FakeConnection()
     member = clients.member("a", connection)
     clients.manager.register_producer(member, "lasting")

@@ -80,7 +80,7 @@ class Desk:
 
     @property
     def kept(self) -> str:
-        """What the file says."""
+        """The text of the file."""
         assert self.file is not None
         return self.file.read_text()
 

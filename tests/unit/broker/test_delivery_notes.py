@@ -1,4 +1,4 @@
-"""Delivered messages have no marks: notes tell a restart which ones were delivered."""
+"""Delivered messages have no marks: a restart reads from notes which ones were delivered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a slave takes its master to be, from what name servers tell."""
+"""Choose a slave's master from the addresses that name servers report."""
 
 from __future__ import annotations
 

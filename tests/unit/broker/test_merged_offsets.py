@@ -48,8 +48,8 @@ def test_a_commit_here_stays_while_the_master_says_what_it_said_before() -> None
 
 
 def test_a_commit_here_stays_when_the_master_was_asked_before_it() -> None:
-    """A master told 14 and was lost; its consumer committed 15 here; the copy, which waited for the log,
-    then turned that back: seed 6001741.
+    """A master answered 14 and was lost; its consumer committed 15 here; the copy, which waited for the
+    log, then turned that back: seed 6001741.
     """
     offsets = slave()
     merge(offsets, a=12, b=12, c=12)

@@ -1,4 +1,4 @@
-"""Members are told that their group changed: once for changes at the same time, and in slices."""
+"""Members are notified that their group changed: once for changes at the same time, and in slices."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ OWN = names.TRANSACTION_GROUP
 async def test_nobody_sets_the_offsets_by_which_the_broker_finds_its_transactions(
     broker: Broker, client: Client
 ) -> None:
-    """Who may consume all topics could have transactions that had ended be committed once more, after
-    the broker was killed.
+    """A client that may consume all topics could have transactions that had ended committed once more,
+    after the broker was killed.
     """
     await client.ask(SEND, send_ext("orders"), b"x")
     reset = {"topic": "orders", "group": OWN, "timestamp": -1, "isForce": "true"}

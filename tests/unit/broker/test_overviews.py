@@ -1,4 +1,4 @@
-"""Who sends to a broker, who copies it, and how far its delayed messages are delivered."""
+"""Lists of a broker's producers and slaves, and how far its delayed messages are delivered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scrape, and a question about a group's progress, say of messages in flight."""
+"""Messages in flight, in a scrape and in the answer about a group's progress."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class Known:
-    """What the group knows of a message; `hidden_until` is a time of the broker."""
+    """A message's state in the group; `hidden_until` is a time of the broker."""
 
     deliveries: int = 0
     hidden_until: int = 0

@@ -1,4 +1,6 @@
-"""What members of a group that pops are answered, and what becomes of messages that they do not acknowledge."""
+"""Answers to members of a group that pops, and the later deliveries of messages that they do not
+acknowledge.
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Watch:
 
 
 class Functions:
-    """What the operator's module holds."""
+    """The contents of the operator's module."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch

@@ -1,4 +1,4 @@
-"""What each broker of `cometmq broker --processes` gets of the one configuration."""
+"""The part of the one configuration that each broker of `cometmq broker --processes` gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What consumers are answered: refusals and bounds, what waits and what wakes it, in which order."""
+"""Answers to pulls: refusals and bounds, which pulls wait and which events wake them, in which
+order.
+"""
 
 from __future__ import annotations
 

@@ -205,7 +205,9 @@ async def test_an_interrupted_redrive_goes_on_where_it_was(letters: Letters, fai
 async def test_letters_that_share_the_id_of_a_batch_are_each_sent_once_also_after_a_kill(
     delays: DelayBox,
 ) -> None:
-    """Those that a Java broker wrote have its id alone; here are such with their own before it, too."""
+    """Records that a Java broker wrote have its id alone; some here also have their own in front of
+    it.
+    """
     letters = Letters(delays, 0)
     delays.put_of_java_batch("A1", "B")
     dead = delays.store.queue("%DLQ%audit", 0)
@@ -280,7 +282,9 @@ async def test_a_letter_whose_topic_is_gone_is_counted(letters: Letters) -> None
 async def test_a_letter_does_not_choose_a_topic_that_its_group_may_not_send_to(
     letters: Letters,
 ) -> None:
-    """Who may send to a group's retry topic writes what its dead letters say of their origin."""
+    """A client that may send to a group's retry topic decides what its dead letters say of their
+    origin.
+    """
     letters.delays.topics.put(TopicConfig(topic_name="SCHEDULE_TOPIC_XXXX"))
     letters.delays.put(
         {"UNIQ_KEY": "U9", "RETRY_TOPIC": "SCHEDULE_TOPIC_XXXX"},

@@ -1,6 +1,6 @@
 """The request that sends dead letters again: who may ask, how long an answer takes, who shares a run.
 
-What a redrive sends is shown by `test_redrive.py`.
+`test_redrive.py` shows which messages a redrive sends.
 """
 
 from __future__ import annotations

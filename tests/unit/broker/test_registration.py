@@ -1,5 +1,5 @@
-"""What name servers hear of a broker: at the start, at changes, periodically, after an outage and at
-the end. Name servers and the network lie in memory, and time is simulated.
+"""A broker's registrations with name servers: at the start, at changes, periodically, after an outage
+and at the end. Name servers and the network lie in memory, and time is simulated.
 """
 
 from __future__ import annotations

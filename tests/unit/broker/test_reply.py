@@ -1,4 +1,4 @@
-"""Replies: who gets them, what their senders are told, and what is stored."""
+"""Replies: who gets them, how their senders are answered, and what is stored."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def pushes(asker: Client) -> list[RemotingCommand]:
 async def replied(
     client: Client, asker: Client, code: int = 0, ext: dict[str, str] | None = None
 ) -> tuple[RemotingCommand, RemotingCommand]:
-    """What the client that asked got, and what the replier is told when that client answers so."""
+    """Return the reply that the client that asked got, and the replier's answer when that client
+    answers so.
+    """
     opaque = client.send(REPLY_V2, reply_ext() if ext is None else ext, b"the answer")
     push = await push_to(asker)
     asker.line.feed(answer_to(push, code))

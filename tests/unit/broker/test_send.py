@@ -1,4 +1,4 @@
-"""What senders are answered: in which order, with which codes, and what is stored and what not."""
+"""Answers to senders: in which order, with which codes, and which messages are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker leaves behind when it stops, or cannot start."""
+"""Leftovers of a broker that stops, or cannot start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that do not fit, do nothing or contradict each other, as `cometmq doctor -c` tells."""
+"""Settings that do not fit, do nothing or contradict each other, as `cometmq doctor -c` shows them."""
 
 from __future__ import annotations
 

@@ -168,8 +168,8 @@ def test_a_broker_stays_known_in_simulated_time_until_it_stops(tmp_path: Path) -
 
 
 async def history_of_sends(directory: Path, seed: int) -> list[object]:
-    """What a client is told, when, and what the workers did, of sends that leave the broker the
-    choice of the queue.
+    """Answers and their times, and the workers' steps, for sends that leave the broker the choice of
+    the queue.
     """
     simulation, history = Simulation(directory, seed), list[object]()
     async with simulation.name_server(), simulation.broker():

@@ -68,7 +68,7 @@ class Timers:
         )
 
     def put(self, after_ms: int, *, recall: bool = False) -> int:
-        """Store a message, or a recall, and tell the window."""
+        """Store a message, or a recall, and report it to the window."""
         slot = START + after_ms
         offset = self.queue.append(-slot if recall else slot)
         self.progress.arrived(slot, offset)

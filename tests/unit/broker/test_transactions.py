@@ -569,8 +569,8 @@ def test_a_start_read_all_transactions_that_ended_behind_one_with_a_long_immunit
 
 
 def test_a_start_finds_the_same_half_messages_quickly_and_read_as_a_whole(bench: Bench) -> None:
-    """A start read each of a million whole, for 17 of its 32 seconds. What it passes over must make no
-    difference: copies, immunity times, and bodies that look like properties.
+    """A start read each of a million whole, for 17 of its 32 seconds. The parts that it skips must make
+    no difference: copies, immunity times, and bodies that look like properties.
     """
     bench.start()
     places = {}

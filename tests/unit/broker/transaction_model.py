@@ -471,7 +471,7 @@ class World:
         return 100
 
     def _see_copies(self) -> None:
-        """Tell the model of new copies, including those that were made without a check."""
+        """Report new copies to the model, including those that were made without a check."""
         for offset in self.life.transactions.table:
             half = read_half(self.life.store, offset)
             assert half is not None

@@ -177,7 +177,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_peer_that_leaves_at_once_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its end came before there was a receiver to be told, and the first chunk 30 s late."""
+    """Its end came before there was a receiver to call, and the first chunk 30 s late."""
     monkeypatch.setattr(window_pulls, "PULL_TIMEOUT_S", 3600.0)
     broker = PullBroker(0, 100, set(), random.Random(1), 0, "left")
     async with asyncio.timeout(WAIT_S):

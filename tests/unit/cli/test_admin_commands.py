@@ -1,4 +1,4 @@
-"""`cometmq admin` has mqadmin's commands with mqadmin's options, and tells whoever errs what to do."""
+"""`cometmq admin` has mqadmin's commands with mqadmin's options, and its errors say what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others wrote cannot move the cursor of an operator, choose files, or show a secret."""
+"""Texts that others wrote cannot move the cursor of an operator, choose files, or show a secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What `cometmq doctor` found is shown once for all of which it is said, the worst first."""
+"""A finding of `cometmq doctor` that concerns several things is shown once for all of them, the
+worst first.
+"""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_a_client_that_is_gone_leaves_the_metrics(registry: CollectorRegistry) -
 async def test_a_send_that_was_under_way_when_watching_began_is_not_counted(
     fake: FakeInstance, registry: CollectorRegistry
 ) -> None:
-    """The hook raised KeyError for each such send, which the log told with a traceback."""
+    """The hook raised KeyError for each such send, which was logged with a traceback."""
     metrics, watched = ClientMetrics(registry), Watched()
     watched.hooks.add(SendMessageHook())
     fake.remoting.routes["t"] = route("a")

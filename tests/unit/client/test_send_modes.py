@@ -1,4 +1,6 @@
-"""What differs between synchronous, asynchronous and one-way sends, and the rules of choosing brokers."""
+"""Differences between synchronous, asynchronous and one-way sends, and the rules of choosing
+brokers.
+"""
 
 from __future__ import annotations
 

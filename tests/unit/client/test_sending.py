@@ -1,4 +1,4 @@
-"""Retries of sends: after which failures, where to, how often, and what the caller is told."""
+"""Retries of sends: after which failures, where to, how often, and the caller's error."""
 
 from __future__ import annotations
 

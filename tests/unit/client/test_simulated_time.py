@@ -32,7 +32,7 @@ from cometmq.testing import virtual
 
 
 class History(NamedTuple):
-    """What was sent when, as the broker and the listener saw it."""
+    """The messages and times of a run, as the broker and the listener saw them."""
 
     ids: list[str]
     born_ms: list[int]

@@ -1,4 +1,4 @@
-"""What errors advise, as a user of the console reads it."""
+"""Advice in errors, as a user of the console reads it."""
 
 from __future__ import annotations
 

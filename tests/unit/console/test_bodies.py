@@ -1,4 +1,4 @@
-"""What is shown of bodies: whatever they hold, it is bounded, and nothing in it hides."""
+"""Bodies as pages show them: bounded, and with nothing in them hidden, whatever they hold."""
 
 from __future__ import annotations
 

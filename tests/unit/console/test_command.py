@@ -1,4 +1,4 @@
-"""What `cometmq console` refuses before it listens."""
+"""Options that `cometmq console` refuses before it listens."""
 
 from __future__ import annotations
 

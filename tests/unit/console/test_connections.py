@@ -60,7 +60,7 @@ def looked_at(connection: Connection, unsent: int, *, closing: bool = False) -> 
 
 
 async def test_a_long_download_over_a_slow_line_is_not_cut(connection: Connection) -> None:
-    """What waits never gets less, because the console adds what the client takes."""
+    """The bytes that wait never get fewer, because the console adds as many as the client takes."""
     for _ in range(5):
         connection.resume_writing()
         assert not looked_at(connection, 65_536).aborted

@@ -1,4 +1,4 @@
-"""What the preview of a reset says of a queue."""
+"""The preview of a reset, queue by queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a request comes from, by what proxies tell."""
+"""The sender of a request, by the headers of proxies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the watch makes of what servers told, and what needs attention."""
+"""The watch's view of servers' answers, and what needs attention."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_errors_come_before_warnings(watch: Watch) -> None:
 
 
 def test_a_broker_that_refuses_the_question_answers(watch: Watch) -> None:
-    """One of another version, or with rights that the console lacks, was told to be away."""
+    """One of another version, or with rights that the console lacks, was shown as away."""
     refusal = RemoteError("request type 28 not supported", code=3)
     watch.brokers = (BrokerState(MASTER, {}, refusal), BrokerState(SLAVE, {}, ConnectError("gone")))
     assert [each.is_silent for each in watch.brokers] == [False, True]

@@ -317,7 +317,7 @@ def test_sqlite_removes_what_is_to_be_forgotten(tmp_path: Path) -> None:
 def test_sqlite_waits_for_another_process_that_makes_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of processes that opened a new file at the same time one was told that it is locked: SQLite
+    """Of processes that opened a new file at the same time one got the error that it is locked: SQLite
     switches a file to WAL or refuses to, but does not wait.
     """
     path = tmp_path / "done.db"

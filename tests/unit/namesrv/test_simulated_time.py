@@ -29,7 +29,7 @@ async def has_route(client: RemotingClient, address: str) -> bool:
 
 
 async def history_of_a_silent_broker(directory: Path) -> list[tuple[float, str]]:
-    """What a client sees that asks every ten seconds; the broker registers once and is silent."""
+    """The answers to a client that asks every ten seconds; the broker registers once and is silent."""
     network, loop, history = MemoryNetwork(), asyncio.get_running_loop(), []
     async with name_server(directory, network) as address:
         broker, client = RemotingClient(network=network), RemotingClient(network=network)

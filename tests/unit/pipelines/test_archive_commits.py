@@ -228,7 +228,7 @@ def test_of_two_archives_on_this_machine_that_both_hold_the_path_one_commits(
 
 
 class Synced:
-    """What a loss of power would leave: of each directory the names that it had when it was synced."""
+    """A disk after a loss of power: each directory has the names that it had when it was synced."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._root = root

@@ -191,7 +191,7 @@ def test_an_archive_that_is_alive_keeps_others_out(
 
 
 def taken_over(root: Path) -> None:
-    """What another archive does to the file by which one holds its path."""
+    """Take over the file by which an archive holds its path, as another archive does."""
     path = Objects(root).at("archive/_lock")
     path.remove()
     content = msgspec.json.encode(lease.Holder("another", "host 1", 0))

@@ -1,4 +1,4 @@
-"""What an audit may conclude from the sums of a block."""
+"""Conclusions that an audit may draw from the sums of a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit that goes on keeps: after a kill at any step, all of a round is there or nothing."""
+"""The state of an audit that goes on: after a kill at any step, all of a round is there or nothing."""
 
 from __future__ import annotations
 

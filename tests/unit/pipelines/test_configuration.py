@@ -1,4 +1,4 @@
-"""The file that tells pipelines what to do, right and wrong."""
+"""The configuration file of pipelines, right and wrong."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from cometmq.pipelines.progress import JobTasks, Progress
 
 
 class Tracker:
-    """Tells of jobs with two stages of three tasks each, as Spark's status tracker does; of the last
+    """Reports jobs with two stages of three tasks each, as Spark's status tracker does; of the last
     one, a stage has a task done.
     """
 

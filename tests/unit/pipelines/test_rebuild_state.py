@@ -1,4 +1,4 @@
-"""What a rebuild remembers in its target, and which targets it refuses."""
+"""The state that a rebuild keeps in its target, and which targets it refuses."""
 
 from __future__ import annotations
 

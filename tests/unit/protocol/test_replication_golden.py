@@ -1,4 +1,4 @@
-"""What Java's masters and slaves said to each other, read in the parts in which it came."""
+"""Recorded bytes between Java's masters and slaves, read in the parts in which they came."""
 
 import itertools
 

@@ -124,7 +124,7 @@ class _Late(TcpNetwork):
 
 
 async def test_a_connection_whose_peer_leaves_at_once_is_not_kept() -> None:
-    """It had told of its end before anybody asked to be told, and stayed in the table for ever."""
+    """It had ended before anybody registered a callback for that, and stayed in the table for ever."""
     met: list[str] = []
     peer = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     async with peer:

@@ -218,7 +218,9 @@ async def test_a_header_that_does_not_fit_is_refused_by_name(
 
 
 async def test_a_second_code_was_passed_on_though_the_first_was_judged() -> None:
-    """Who may ask for a member's running info had the broker send any request to that member."""
+    """A client that may ask for a member's running info could have the broker send any request to
+    that member.
+    """
     seen: list[int] = []
 
     def relay(_connection: Connection, call: EchoRequest) -> RemotingCommand:

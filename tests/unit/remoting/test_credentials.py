@@ -1,4 +1,4 @@
-"""Signatures are Java's, and nothing tells secrets."""
+"""Signatures are Java's, and nothing shows secrets."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ async def serving(**options: Any) -> AsyncIterator[Served]:
 
 
 class Peer:
-    """A client that sends what it is told and reads answers."""
+    """A client that sends given bytes and reads answers."""
 
     open: ClassVar[list[Peer]] = []
 

@@ -450,7 +450,9 @@ async def test_a_silent_guest_makes_room_after_a_second(files: Files) -> None:
 
 
 async def test_what_comes_before_tls_is_set_up_is_handed_to_it(files: Files) -> None:
-    """Also more than a hello: a handshake that fails tells so much, and nothing waits for a limit."""
+    """Also more than a hello: a handshake that fails has sent so much, and nothing waits for a
+    limit.
+    """
     async with (
         serving(config_of(files.server)) as served,
         peers(served.address, 1, client_hello() + bytes(100_000)),

@@ -1,4 +1,4 @@
-"""What is signed and sealed: the same as by the standard library's HMAC, field by field."""
+"""Signatures and seals are the same as by the standard library's HMAC, field by field."""
 
 from __future__ import annotations
 

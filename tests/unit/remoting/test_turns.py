@@ -467,7 +467,9 @@ async def test_a_fault_in_one_connection_does_not_stop_the_rotation() -> None:
 
 
 def ended(line: Line) -> list[str]:
-    """End the stream as TLS does it, with the last requests; return a list that tells of the loss."""
+    """End the stream as TLS does it, with the last requests; return a list that gets an entry at
+    the loss.
+    """
     told: list[str] = []
     line.connection.on_close.append(lambda _connection: told.append("lost"))
     line.connection.eof_received()

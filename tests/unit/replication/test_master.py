@@ -1,4 +1,4 @@
-"""What a master sends, to whom, and what it does about peers that are no slaves."""
+"""A master's sends to its slaves, and its treatment of peers that are no slaves."""
 
 from __future__ import annotations
 

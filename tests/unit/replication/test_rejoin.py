@@ -1,4 +1,6 @@
-"""Mending a store whose log has diverged: what is cut off, what is kept, what goes on."""
+"""Mend a store whose log has diverged: the part that is cut off, the part that is kept, and the
+copying after it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a slave takes from a master, and what it refuses."""
+"""The bytes that a slave takes from a master, and those that it refuses."""
 
 from __future__ import annotations
 

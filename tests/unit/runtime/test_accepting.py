@@ -56,7 +56,7 @@ TURNS = pytest.mark.parametrize("turns", range(4))
 
 
 async def stays_after_close(turns: int) -> bool:
-    """Close a server so many turns after somebody connects; return whether his connection stays."""
+    """Close a server so many turns after somebody connects; return whether that connection stays."""
     server = HttpServer("127.0.0.1", 0, port_key="port")
     await server.start()
     with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) as peer:

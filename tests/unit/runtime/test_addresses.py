@@ -1,4 +1,4 @@
-"""What a host is called, and by which address others reach it."""
+"""The names of a host, and the address by which others reach it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates that come to their end are told of in time, and not too often."""
+"""Certificates that are about to expire are logged in time, and not too often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever is given no clock, network, … has those of the code that makes him."""
+"""An object that is given no clock, network, … uses those of the code that makes it."""
 
 from __future__ import annotations
 

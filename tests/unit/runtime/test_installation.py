@@ -1,4 +1,4 @@
-"""What is said of packages, of which none needs to be installed here."""
+"""Texts about packages, of which none needs to be installed here."""
 
 from __future__ import annotations
 

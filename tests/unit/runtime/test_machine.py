@@ -1,4 +1,4 @@
-"""What is read of a machine's limits, and how they are judged; none of this machine's are."""
+"""How a machine's limits are read and judged; none of this machine's are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each invariant says of a run that keeps it, and of one that breaks it."""
+"""Each invariant's verdict on a run that keeps it, and on one that breaks it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_checker_shares_no_code_with_what_it_judges() -> None:
 
 
 def lost(flush: Any, fault: str | None, *, status: Any = "SEND_OK", wait_s: float = 0) -> Story:
-    """Tell of a message that was acknowledged and is not in the log."""
+    """Write the history of a message that was acknowledged and is not in the log."""
     story = Story(flush)
     story.send(0)
     story.start(1)
@@ -594,7 +594,7 @@ def test_a_rolled_back_transaction_is_delivered_to_nobody() -> None:
 
 
 def tries(*verdicts: Any, letter: bool, last_times: int | None = None) -> Story:
-    """Tell of a message that was tried with these verdicts, with 2 retries allowed."""
+    """Write the history of a message that was tried with these verdicts, with 2 retries allowed."""
     story = Story()
     story.send(0)
     for times, verdict in enumerate(verdicts):

@@ -1,4 +1,6 @@
-"""What the invariants of groups that pop say of a run that keeps them, and of those that break one."""
+"""The verdicts of the invariants of groups that pop, on a run that keeps them and on runs that
+break one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each invariant of masters and slaves says of a run that keeps it, and of one that breaks it."""
+"""Each invariant's verdict on masters and slaves that keep it, and on some that break it."""
 
 from __future__ import annotations
 
@@ -337,7 +337,9 @@ def test_a_promoted_slave_goes_on_with_the_offsets_that_it_has(
 def switched(
     role: Any, same_until: int, *, fault: str | None = None, status: Any = "SEND_OK"
 ) -> Pair:
-    """Tell of a message that a master acknowledged, and that the promoted slave has not."""
+    """Write the history of a message that a master acknowledged and the promoted slave does not
+    have.
+    """
     story = Pair(role)
     position = story.store.add(story.start(0))
     story.acknowledge(0, 0, position, status)

@@ -1,4 +1,4 @@
-"""What works, and what is said, without the extra `spark` or without Java."""
+"""Commands that work, and the errors of others, without the extra `spark` or without Java."""
 
 from __future__ import annotations
 

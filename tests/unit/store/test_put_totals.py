@@ -1,4 +1,4 @@
-"""What a store counts of the messages that are put to a topic, whichever way they take."""
+"""A store's counts of the messages put to a topic, whichever way they take."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_a_full_disk_is_named_and_leaves_no_file(
 
 
 class CountingDisk(Disk):
-    """A disk that counts syncs by file name, and fails them all when told to."""
+    """A disk that counts syncs by file name, and fails them all on request."""
 
     def __init__(self) -> None:
         self.synced: list[str] = []

@@ -114,7 +114,7 @@ def queue_bytes(box: Box) -> dict[Path, bytes]:
 def send(
     master: MessageStore, slave: MessageStore, chance: random.Random, *, largest: int = 700
 ) -> None:
-    """What the master's log has more, in parts of any size that each lie in one file."""
+    """Yield the bytes that the slave's log lacks, in parts of any size that each lie in one file."""
     while (start := slave.replicated_end) < master.commit_log.end:
         _, end, view = master.commit_log.window(start)
         size = min(chance.randrange(1, largest), end - start)

@@ -1,5 +1,5 @@
-"""What a start repairs outside the newest files: queues and index files that somebody removed, cut
-or replaced, and topics that were deleted.
+"""Repairs at a start outside the newest files: queues and index files that somebody removed, cut or
+replaced, and topics that were deleted.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ def test_a_file_of_another_place_with_sound_records_is_found_and_never_cut(
     foreign = path.read_bytes()
     offline, report = check(box.config)
     assert any(f.path == path and "belong at 0 of a log" in f.text for f in report.findings)
-    with pytest.raises(StoreUnusableError, match="move away what does not belong there"):
+    with pytest.raises(StoreUnusableError, match="move away anything that does not belong there"):
         plan_repair(offline, report)
     for killed in (False, True):
         if killed:

@@ -1,4 +1,4 @@
-"""What is said of the place of a store before a broker starts there."""
+"""Findings about the place of a store before a broker starts there."""
 
 from __future__ import annotations
 

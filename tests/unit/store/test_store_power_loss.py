@@ -169,7 +169,9 @@ def two_files_with_a_hole(box: Box) -> tuple[Path, Path]:
 
 
 def test_what_was_stored_in_the_millisecond_of_the_last_flush_may_not_be_on_disk(box: Box) -> None:
-    """The messages before it had expired, so nothing told that the hole was no damage (seed 1775810986)."""
+    """The messages before it had expired, so nothing showed that the hole was no damage (seed
+    1775810986).
+    """
     first, second = two_files_with_a_hole(box)
     first.unlink()
     store = box.open()

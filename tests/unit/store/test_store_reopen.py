@@ -1,4 +1,4 @@
-"""What a store finds when it is opened again: after a clean stop, a crash, or damage."""
+"""The contents of a store that is opened again: after a clean stop, a crash, or damage."""
 
 from __future__ import annotations
 

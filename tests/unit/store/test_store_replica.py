@@ -1,4 +1,4 @@
-"""What a slave's store makes of its master's log: records, queues, and what is refused."""
+"""A slave's store, made from its master's log: records, queues and refusals."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_deleted_topics_do_not_come_back(sliced: Sliced) -> None:
 def test_the_slice_of_a_slave_has_a_queue_that_began_anew_from_its_beginning(
     sliced: Sliced,
 ) -> None:
-    """The copied log does not tell of the deletion; the rule that copies follow does."""
+    """The copied log does not record the deletion; the rule that copies follow does."""
     master = sliced.box.open()
     master.delete_topic("a")
     put(master, b"new 0", topic="a")

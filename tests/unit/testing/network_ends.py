@@ -1,4 +1,4 @@
-"""What tests of networks need: protocols that remember, and both ends of a connection."""
+"""Helpers for tests of networks: protocols that remember, and both ends of a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a cluster answers to the questions of tests, and how a question that fails describes the cluster."""
+"""Questions of tests to a cluster: the answers, and how a question that fails describes the
+cluster.
+"""
 
 from __future__ import annotations
 

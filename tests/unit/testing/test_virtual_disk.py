@@ -1,4 +1,4 @@
-"""A disk in memory does what a real one does, and loses, tears and fails as it is told to."""
+"""A disk in memory does what a real one does, and loses, tears and fails on request."""
 
 from __future__ import annotations
 

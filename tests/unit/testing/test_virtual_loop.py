@@ -174,7 +174,9 @@ def test_nothing_of_a_killed_node_runs() -> None:
 def test_a_killed_node_leaves_no_clean_up_to_the_end_of_its_world(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broker that was killed in its start told on stderr of a clean-up that needed the loop."""
+    """A broker that was killed in its start complained on stderr about a clean-up that needed the
+    loop.
+    """
     ignored: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda told: ignored.append(told.exc_value))
 

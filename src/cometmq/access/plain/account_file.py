@@ -114,8 +114,8 @@ def _read(text: str) -> AccountFile:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        # The text around the mark may hold a secret, so only the parser's own words are told.
-        # libyaml says of what ends too early that it lies beyond the last line.
+        # The text around the mark may hold a secret, so only the parser's own words are shown. When a
+        # text ends too early, libyaml places the fault beyond the last line.
         line = min(mark.line + 1, text.count("\n") + 1) if mark else 1
         raise _FaultError(line, f"no YAML: {error.problem}") from None
     except yaml.YAMLError as error:  # a character that YAML does not allow

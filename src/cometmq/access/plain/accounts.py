@@ -66,7 +66,9 @@ class PlainAccount:
 
 
 class Account:
-    """What the rules ask of an account. Raises ConfigError, without the secret, for a wrong one."""
+    """An account's properties that the rules look at. Raises ConfigError, without the secret, for a
+    wrong one.
+    """
 
     __slots__ = (
         "access_key",

@@ -46,7 +46,7 @@ class Table:
     versions: dict[Path, DataVersion] = field(default_factory=dict)
     # Why files are not in force as they are, by path: the last good content counts.
     faults: dict[Path, str] = field(default_factory=dict)
-    # What an operator may want to correct.
+    # Faults that an operator may want to correct.
     warnings: tuple[str, ...] = ()
 
 

@@ -73,7 +73,7 @@ class PlainRules:
 
     @property
     def table(self) -> Table:
-        """What is in force."""
+        """The table that is in force."""
         return self._table
 
     def register(self, handlers: Handlers) -> None:
@@ -225,7 +225,7 @@ class PlainRules:
         for path, fault in table.faults.items():
             if before.faults.get(path) != fault:
                 log.error(
-                    "account file is damaged, what it said before stays in force", reason=fault
+                    "account file is damaged, its last good contents stay in force", reason=fault
                 )
         for path in before.faults.keys() - table.faults.keys():
             log.info("account file is good again", path=str(path))
@@ -271,7 +271,8 @@ def _check_permission(
         # A member of a group also sends to its retry topic.
         kind, name, needed = ResourceKind.GROUP, name[len(RETRY_PREFIX) :], SUB
     if kind is ResourceKind.TOPIC:
-        # What waits in these is everybody's: a default means the topics of users.
+        # Messages of all users wait in these topics, so a default, which is meant for the topics of
+        # users, does not cover them.
         hidden = needed == SUB and name in WAITING_TOPICS
         owned = account.topics.get(name, DENY if hidden else account.default_topic)
         listed = name in account.topics

@@ -3,8 +3,8 @@
 Java: AuthenticationMetadataManagerImpl, AuthorizationMetadataManagerImpl; refusals have their words
 and codes. Java has none of the limits.
 
-A `Book` never changes: a change makes a new one. So what is being written to the disk, what is in
-force, and what comes next can be three books that share all they have in common.
+A `Book` never changes: a change makes a new one. So the book that is being written to the disk, the one
+in force and the next one can be three books that share all common parts.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Book:
         return self.with_user(made)
 
     def update_user(self, info: UserInfo) -> Book:
-        """Change what is given of a user. Raises UserRefusedError."""
+        """Change the given properties of a user. Raises UserRefusedError."""
         old = self.users.get(_checked_name(info.username))
         if old is None:
             refuse("The user is not exist")
@@ -126,7 +126,7 @@ class Book:
         return replace(self, users={**self.users, info.username or "": info})
 
     def without_user(self, name: str) -> Book:
-        """Remove a user, if there is one, and what is said of it."""
+        """Remove a user, if there is one, and its policies."""
         users = {key: user for key, user in self.users.items() if key != name}
         return replace(self.without_acl(SUBJECT_PREFIX + name), users=users)
 
@@ -155,10 +155,10 @@ class Book:
     def delete_acl(
         self, subject: str | None, policy_type: str | None, resource: str | None
     ) -> Book:
-        """Take back what is said of a subject: of one resource, or of all without it.
+        """Remove entries of a subject's policies: of one resource, or of all without it.
 
-        To take back what is not said is no mistake; in Java it is one if nothing is said at all. Raises
-        UserRefusedError.
+        Removing an entry that does not exist is no mistake; in Java it is one if nothing is said at
+        all. Raises UserRefusedError.
         """
         subject = self._checked_subject(subject, "The subject is not exist.")
         if subject not in self.acls:

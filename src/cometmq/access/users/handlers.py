@@ -128,7 +128,7 @@ class UserHandlers:
         return await self._put_acl(connection, request, requests.AUTH_CREATE_ACL.body.decode)
 
     async def update_acl(self, connection: Connection, request: _BySubject) -> RemotingCommand:
-        # Java's two do the same: both make what is not there, and say again what is.
+        # Java's two do the same: both create a missing entry, and replace one that exists.
         return await self._put_acl(connection, request, requests.AUTH_UPDATE_ACL.body.decode)
 
     async def _put_acl(

@@ -1,6 +1,6 @@
 """Judge requests by users and policies (Java: AuthenticationPipeline, AuthorizationPipeline).
 
-Who may send what:
+The requests that each kind of user may send:
 
     Super user   everything
     other user   what the policies allow of each resource that the request touches; requests whose
@@ -303,7 +303,8 @@ class UserRules:
     ) -> None:
         kind_name, name, actions = _what(row, kind, name)
         if name in names.WAITING_TOPICS and row.right is Right.SUB:
-            # What waits in these is everybody's: Topic:* means the topics of users.
+            # Messages of all users wait in these topics, so Topic:*, which means the topics of users,
+            # does not cover them.
             named = account.policies.decide(kind_name, name, actions, ip, by_name=True)
             _refuse_unless(named, user, kind_name, name, ip)
             return

@@ -108,7 +108,7 @@ class UserStore:
             return book_of(msgspec.json.decode(text, type=State))
         except (msgspec.DecodeError, UnicodeDecodeError, UserRefusedError) as error:
             raise ConfigError(
-                f"{path} is damaged, so nobody could be told from anybody: {_told(error)}; {remedy}"
+                f"{path} is damaged, so no user could be known:  {_told(error)}; {remedy}"
             ) from None
 
     async def change(self, change: Change) -> None:
@@ -194,7 +194,7 @@ class UserStore:
             log.warning("users not written", path=str(self.path), reason=str(error))
 
     def close(self) -> None:
-        """Wait until what is being written is on the disk. Idempotent."""
+        """Wait until the write that is under way is on the disk. Idempotent."""
         if not self._closed:
             self._closed = True
             self._worker.submit(self._write_missing, self.book).result()

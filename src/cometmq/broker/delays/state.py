@@ -11,8 +11,8 @@ The file is written when the log is on disk up to `commitLogOffset`, so it never
 that a power failure took back. The log says what was delivered later: delivery notes name the
 waiting records of which the records behind the note are copies (`cometmq.store.delivery_note`). A
 copy that waits again names its original in a field of its own; so did all copies that brokers made
-before there were such notes. A Java broker drops our entries when it writes the file. What the Java
-broker delivered is then taken from `offsetTable` and from its own file config/timercheck.
+before there were such notes. A Java broker drops our entries when it writes the file. How far the Java
+broker delivered is then read from `offsetTable` and from its own file config/timercheck.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Replay:
     def _is_copy_of_one(self, offset: int, named: deque[int]) -> bool:
         """Say whether the record at `offset` was made from one of the records in `named`.
 
-        Those in front of that one are dropped from `named`: their copies are damaged. If the record
+        Records in front of that one are dropped from `named`: their copies are damaged. If the record
         was made from none of them, `named` is emptied: no more copies follow.
         """
         copy = self._store.stored_record(offset)

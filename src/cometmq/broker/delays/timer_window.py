@@ -89,7 +89,7 @@ class TimerWindow:
         self._window_ms = window_ms
         self._max_loaded = max_loaded
         self._slots: dict[int, _Slot] = {}
-        # What arrives while a scan looks for what lies in front of it in the queue.
+        # Records that arrive while a scan looks for records in front of them in the queue.
         self._late: dict[int, _Slot] = {}
         self._order: list[int] = []
         self._scan: _Scan | None = None
@@ -125,7 +125,7 @@ class TimerWindow:
         return bisect_left(offsets, self.floor)
 
     def put_back(self, slot: int, messages: array[int], recalls: array[int]) -> None:
-        """Have again what is left of a slot that was taken."""
+        """Put the rest of a slot that was taken back."""
         back = _Slot()
         back.messages, back.recalls = messages, recalls
         if not back:

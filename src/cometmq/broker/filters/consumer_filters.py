@@ -110,9 +110,9 @@ def compile_expression(expression: str | None, expression_type: str | None) -> S
 class ConsumerFilterManager:
     """Keeps the filter data of all groups. For the loop's thread only.
 
-    `changed` tells the writer of the file that it must be written. The functions in `on_replaced`
-    are called with the topic when another expression of a group replaces the old one. Dead data is
-    dropped `clean_time_span_ms` after its group left.
+    `changed` signals that the file must be written. The functions in `on_replaced` are called with
+    the topic when another expression of a group replaces the old one. Dead data is dropped
+    `clean_time_span_ms` after its group left.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class ConsumerFilterManager:
                 and subscription.expression_type != EXPRESSION_CLASS  # a name, nothing to compile
                 and subscription.sub_string
             ):
-                # What was compiled for the heartbeat may be forgotten since the last step.
+                # The expression compiled for the heartbeat may have been dropped since the last step.
                 if subscription.expression_type == EXPRESSION_SQL92 and self._is_new(
                     group, subscription
                 ):
@@ -178,7 +178,7 @@ class ConsumerFilterManager:
     def copy(self, master: ConsumerFilterTable) -> Iterator[None]:
         """Take over what a slave's master knows, in steps of one expression each.
 
-        What a consumer has said here stays, unless the master knows it later. The bits of messages
+        Data that a consumer has sent here stays, unless the master's is newer. The bits of messages
         that are here already were set without an expression that is new here. It counts as dead
         until a heartbeat of its group comes.
         """

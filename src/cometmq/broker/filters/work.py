@@ -2,8 +2,9 @@
 
 One pull may select by 500 searches in 30 KB of properties, and one connection may send thousands of
 such pulls at once. So the pulls of one turn share one budget. When it is spent, a pull goes on in the
-next turn with the messages found so far, and the loop serves others in between. What one pull may
-spend is bounded, too: it is then answered with what it found, and its client asks for the rest.
+next turn with the messages found so far, and the loop serves others in between. The cost of one pull is
+bounded, too: a pull that reaches the bound is answered with the messages found so far, and its client
+asks for the rest.
 """
 
 from __future__ import annotations

@@ -44,9 +44,9 @@ _LANGUAGES: Final[dict[str | int | None, str]] = {
 }
 _SUPPORTS_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 _SUB_CHANGE = "IS_SUB_CHANGE"
-# A group of at most this many members is told of a change before the request that made the change
-# is answered.
-_TOLD_AT_ONCE: Final = 8
+# Members of a group of at most this size are notified of a change before the request that made it is
+# answered.
+_NOTIFIED_AT_ONCE: Final = 8
 # So many ids are listed in one piece; each may have 1,024 characters.
 _LISTED_AT_ONCE: Final = 128
 
@@ -70,7 +70,7 @@ class ClientHandlers:
         self._groups = groups
         self._topics = topics
         self._handlers: Handlers | None = None
-        # Groups whose members must be told of a change, in the order of the changes.
+        # Groups whose members must be notified of a change, in the order of the changes.
         self._changed: dict[str, None] = {}
         self._telling: Iterator[None] | None = None
         clients.on_members_changed.append(self.notify_members)
@@ -247,11 +247,11 @@ class ClientHandlers:
         return response(ResponseCode.SUCCESS, body=body)
 
     def notify_members(self, group: str, members: list[Member]) -> None:
-        """Tell a group's members to rebalance (code 40, one way).
+        """Ask a group's members to rebalance (code 40, one way).
 
-        A small group is told at once, before the request that changed it is answered, as Java's
-        broker does it. A large group is told soon after this turn of the loop, once for all changes
-        that come until then. Otherwise, when many members come or go, each would be told of every
+        A small group is notified at once, before the request that changed it is answered, as Java's
+        broker does. A large group is notified soon after this turn of the loop, once for all changes
+        that come until then. Otherwise, when many members come or go, each would be notified of every
         other.
         """
         config = self._groups.get(group)
@@ -260,7 +260,7 @@ class ClientHandlers:
         ):
             return
         if self._telling is None and not self._changed:
-            if len(members) <= _TOLD_AT_ONCE:
+            if len(members) <= _NOTIFIED_AT_ONCE:
                 self._changed[group] = None
                 self._tell()
                 return
@@ -268,7 +268,7 @@ class ClientHandlers:
         self._changed[group] = None
 
     def _tell(self) -> None:
-        """Tell members of changed groups for a slice of time, and go on in the next turn."""
+        """Notify members of changed groups for a slice of time, and go on in the next turn."""
         if self._telling is None:
             self._telling = self._notifications()
         if run_slice(self._telling):

@@ -89,8 +89,8 @@ class ClientRelay:
         """Move a group's offsets to those of a time, or in one queue to a given offset.
 
         With useServerSideResetOffset (Java 5's default) the broker stores the offsets and answers
-        the next pull of each queue with the new one. Otherwise it tells the members, which must be
-        online, with code 220. Others are served in between: a topic may have 262,144 queues.
+        the next pull of each queue with the new one. Otherwise it sends them to the members, which must
+        be online, with code 220. Other requests are served in between: a topic may have 262,144 queues.
         """
         header = call.header
         check_clients_may_commit(header.group)
@@ -187,7 +187,7 @@ class ClientRelay:
         *,
         for_c: bool,
     ) -> tuple[int, bytes]:
-        """Tell the members of the offsets; return how many these are, and the body of the answer."""
+        """Send the offsets to the members; return how many there are, and the body of the answer."""
         # C++ clients read a list.
         told_c = LongAnswer(self._clock, self._config.max_frame_length, _RESET_REMEDY)
         for queue_id in range(topic.write_queue_nums):

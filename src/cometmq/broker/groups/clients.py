@@ -24,7 +24,7 @@ from cometmq.runtime.slices import run_slices
 
 log = structlog.get_logger(__name__)
 
-# A client is told of all members of its consumer groups, which together must fit into a frame.
+# An answer to a client lists all members of its consumer group, so together they must fit into a frame.
 # Producers' groups have no such limit: all consumers of Java's are in one of them.
 MAX_MEMBERS_OF_GROUP: Final = 10_000
 # A membership is one client in one group; it takes about 300 bytes.
@@ -567,7 +567,7 @@ def _check_account(known: Member | None, member: Member, group: str) -> None:
 def _is_of_another_account(known: Member | None, member: Member) -> bool:
     """Say whether a client with the id of `member` is connected by other credentials.
 
-    What is meant for that client would reach `member`: replies, say.
+    Requests meant for that client, such as replies, would reach `member`.
     """
     return (
         known is not None

@@ -1,7 +1,7 @@
 """Show, compare and clone the offsets of whole groups: codes 43, 308 and 314.
 
-Java: AdminBrokerProcessor. Its code 308 deletes the offsets of the groups that it is told to leave
-out, and its code 314 without a topic clones nothing; here they do what they say.
+Java: AdminBrokerProcessor. Its code 308 deletes the offsets of the very groups that the request asks to
+leave out, and its code 314 without a topic clones nothing; here they do what they say.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class OffsetAdmin:
     ) -> RemotingCommand:
         """Return by queue the lowest offset of any group, leaving out those to be filtered.
 
-        A queue in which the group to compare with is lower still gets the largest number. With
-        access control the groups count that the sender may ask about: Java tells of all.
+        A queue in which the group to compare with is lower still gets the largest number. With access
+        control only groups that the sender may ask about count: Java counts all.
         """
         header = call.header
         left_out = set((header.filter_groups or "").split(_GROUP_SEPARATOR))

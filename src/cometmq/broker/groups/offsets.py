@@ -191,8 +191,8 @@ class ConsumerOffsetManager:
         An offset that a consumer committed to this slave stays until the master has another one than
         before that: meanwhile the master was away, or nobody consumed or reset there. A lower one than
         the master's does not stay: a slave is not reset, so it came from a consumer that did not know
-        of later commits. What the master does not have stays, too. Beyond `max_count` no new offset
-        is taken.
+        of later commits. Offsets that the master does not have stay, too. Beyond `max_count` no new
+        offset is taken.
 
         `asked_at` is what `commits_here` was when the master was asked. Its answer may be older
         than a later commit here, which stays unless the master's consumers were reset.

@@ -1,8 +1,8 @@
 """Ask clients what operators want to know of them, within bounds.
 
-An account that may consume for a group can be its member and ask about the group, too. So whoever asks a small
-question by the thousand may also be the member that does not read what it is asked, answers it at
-great length, or never. Neither the questions nor the answers may fill the memory, or hold up the loop.
+An account that may consume for a group can be its member and ask about the group, too. So a client that
+asks a thousand small questions may also be the member that does not read them, answers them at great
+length, or never. Neither the questions nor the answers may fill the memory, or hold up the loop.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 How many messages a group is behind is the difference of two integers for each queue. How old the
 oldest of them is takes a look into the consume queue and the log, about ten microseconds where the
-page cache has them. What was found is kept until the group's offset moves, so that a group that
-stands still costs no further look, however cold its messages are.
+page cache has them. The result is kept until the group's offset moves, so that a group that stands
+still costs no further look, however cold its messages are.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Lags:
         self._parts = parts
         self._traffic = traffic
         self._monotonic = parts.clock.monotonic
-        # By group, topic, queue and which of the two: the offset and what is stored there. Those
-        # that were asked for longest ago first.
+        # By group, topic, queue and which of the two: the offset and what is stored there. The entries
+        # asked for longest ago come first.
         self._remembered: OrderedDict[tuple[str, str, int, bool], tuple[int, int]] = OrderedDict()
         self._looks_left = 0
         self._left_s = 0.0
@@ -227,8 +227,8 @@ class LagPage:
     async def _find(self, group: str, topic: str) -> HttpAnswer:
         topics = [topic] if topic else self._lags.topics_of(group)
         lag = Lag()
-        # A queue takes two looks at most, and as many queues as there are can be asked for. What
-        # there is no time for is looked at for the next answer.
+        # A queue takes two looks at most, and as many queues as there are can be asked for. Queues for
+        # which there is no time are looked at for the next answer.
         self._lags.begin(_MAX_REMEMBERED, _LOOK_FOR_S)
 
         def steps() -> Iterator[None]:

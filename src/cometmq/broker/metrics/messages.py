@@ -154,8 +154,8 @@ class GroupMessages:
 
 
 class _OfGroup(NamedTuple):
-    """What was found of one group: by topic (or REST) how far it is behind, its queues that are
-    furthest behind, as (messages, topic, queue id, time of the oldest), and the others together.
+    """How far one group is behind: by topic (or REST), in each of its queues that are furthest behind,
+    as (messages, topic, queue id, time of the oldest), and in the other queues together.
     """
 
     by_topic: dict[str, Lag]
@@ -218,7 +218,7 @@ class GroupLags:
             yield
 
     def _look(self) -> Iterator[None]:
-        """Look at groups, those of whom nothing is known yet first, until MAX_QUEUES are done."""
+        """Look at groups until MAX_QUEUES are done, first at groups of which nothing is known yet."""
         groups = self._lags.groups()
         yield
         order = []

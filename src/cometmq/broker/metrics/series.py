@@ -1,7 +1,8 @@
-"""Bound the series of one scrape: who has series of its own, and what the others sum up to.
+"""Bound the series of one scrape: choose the topics and groups with series of their own, and sum up the
+others.
 
-Whoever had series of its own in the last scrape keeps them, so that no counter moves from its own
-series into a sum and back.
+A topic or group that had series of its own in the last scrape keeps them, so that no counter moves from
+its own series into a sum and back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Put together what a broker tells monitoring systems, and say when it is ready."""
+"""Put together the metrics that a broker shows to monitoring systems, and say when it is ready."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What operators need: configuration, inspection, run-time figures, registration."""
+"""Serve operators: configuration, inspection, run-time figures, registration."""

@@ -1,7 +1,7 @@
 """Warn of an advertised address at which clients do not find this broker.
 
-It is the most frequent mistake with brokers: a client reaches a name server, which tells it
-127.0.0.1, and its sends then fail on its own machine, where nobody looks into the broker's log.
+It is the most frequent mistake with brokers: a client reaches a name server, which answers 127.0.0.1,
+and its sends then fail on its own machine, where nobody looks into the broker's log.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class BrokerStats:
             del self._topics[topic]
         if is_full and not self._was_full:
             log.warning(
-                "too many pairs of a group and a topic to count what further groups take",
+                "too many pairs of a group and a topic: messages of further groups are not counted",
                 limit="MAX_COUNTED_PAIRS",
                 value=self._traffic.max_counted_pairs,
             )

@@ -103,9 +103,9 @@ LIVE_KEYS: Final = frozenset(
         "useServerSideResetOffset",
     }
 )
-# Keys after whose change name servers are told all topics again.
-_REGISTERED_ANEW: Final = frozenset({"brokerPermission"})
-# Of these none may name a file, an address, a command, code or a credential.
+# Keys after whose change all topics are registered again.
+_REGISTERED_AGAIN: Final = frozenset({"brokerPermission"})
+# None of these may name a file, an address, a command, code or a credential.
 CHANGEABLE_KEYS: Final = LIVE_KEYS | store_config.LIVE_KEYS | replication_config.LIVE_KEYS
 # Shown unless the file has them, because mqadmin reads them: without the former ones that of 4.9
 # exports no configuration, and the last one it exports as the number of processors.
@@ -215,7 +215,7 @@ class ConfigHandlers:
             change_log_level(changed["logLevel"])
         self._version.next(self._clock.now_ms())
         log.info("configuration updated", changed=changed, by=peer)
-        if not _REGISTERED_ANEW.isdisjoint(changed):
+        if not _REGISTERED_AGAIN.isdisjoint(changed):
             self._topics.permission_changed()
         return changed
 

@@ -152,7 +152,7 @@ class ConsumeStatsHandlers:
         if consumed > 0:
             consumed_ms = store.store_timestamp(topic, queue_id, consumed - 1)
         delay_ms = 0
-        # What has left the log is not consumed any more.
+        # Messages that have left the log can no longer be consumed.
         following = max(consumed, store.min_offset(topic, queue_id), 0)
         if following < end:
             next_ms = store.store_timestamp(topic, queue_id, following)
@@ -178,7 +178,7 @@ class ConsumeStatsHandlers:
         return sorted(topics)
 
     def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:
-        """Return those of `topics` to be told. Of an online group these are the topics that it
+        """Return those of `topics` to report. Of an online group these are the topics that it
         subscribes to now, not earlier ones.
         """
         online = self._clients.consumer_group(group)

@@ -1,4 +1,6 @@
-"""Tell operators who sends to a broker: code 328 (Java: AdminBrokerProcessor, ProducerManager)."""
+"""List the producers of a broker for operators: code 328 (Java: AdminBrokerProcessor,
+ProducerManager).
+"""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ class Registration:
 
     The size of a periodic registration does not grow with the table. A table of MAX_TOPICS_AT_ONCE
     topics or fewer is sent as a whole. Of a larger table a name server gets the next part if it
-    says that it has this version, and otherwise all topics. A slave passes what the answers tell of
-    its master on to `master`.
+    says that it has this version, and otherwise all topics. A slave passes its master's address, which
+    the answers have, on to `master`.
 
     `address` is where clients reach the broker, `ha_address` where slaves do. With `credentials` each
     request is signed. `on_connect` is called
@@ -128,7 +128,7 @@ class Registration:
             )
 
     async def close(self) -> None:
-        """Tell the name servers that the broker stops."""
+        """Unregister from the name servers, because the broker stops."""
         self._closing = True
         await self._leave(self._registered)
         await self._client.close()
@@ -228,7 +228,7 @@ class Registration:
         self._all_due = self._all_due or not changed
 
     async def announced(self) -> None:
-        """Return when name servers answered all changes that `topics_changed` was told so far.
+        """Return when name servers have answered all changes given to `topics_changed` so far.
 
         Waits at most a second for a silent one.
         """
@@ -254,7 +254,7 @@ class Registration:
             await self._register(topics, servers)
 
     async def _register_topic(self, server: str, topic: TopicConfig) -> None:
-        """Tell a name server of one topic by code 217, which leaves the table's version as it is
+        """Register one topic with a name server by code 217, which leaves the table's version as it is
         (Java: registerSingleTopicAll). The next periodic registration brings the version.
         """
         known = self._topics.registered(topic)
@@ -402,7 +402,7 @@ class Registration:
             log.warning("registration refused", name_server=server, reason=reason)
 
     def _forget_master(self, server: str) -> None:
-        """Let other name servers tell a slave of another master than this one did.
+        """Let other name servers report another master to a slave than this one did.
 
         A name server may be lost together with the master.
         """

@@ -1,4 +1,4 @@
-"""Answer code 28: what a broker tells of itself.
+"""Answer code 28 with a broker's figures about itself.
 
 Java: AdminBrokerProcessor.prepareRuntimeInfo, RunningStats. Besides Java's keys there are our own.
 `nextDeletedFile`, `nextDeletionTimeStamp` and `nextDeletionReason` say what `cometmq store explain`

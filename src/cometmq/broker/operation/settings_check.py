@@ -1,7 +1,7 @@
 """Find the settings of a broker that do not fit, do nothing, or contradict each other.
 
-What keeps a broker from starting is an error, found by the same functions as at a start. What lets
-it start and surprises its operator later is a warning.
+A setting that keeps a broker from starting is an error, found by the same functions as at a start. A
+setting that lets it start and surprises its operator later is a warning.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cometmq.tls.certificate_files import WARN_BEFORE_S
 from cometmq.tls.server import certificate_left_s
 
 _MOST_SHOWN: Final = 8
-# What a frame has besides the body of its message: header, topic, properties.
+# Room in a frame besides the body of its message: header, topic, properties.
 _FRAME_ROOM: Final = 64 * 1024
 _RECORD_ROOM: Final = 64 * 1024
 

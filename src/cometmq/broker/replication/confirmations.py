@@ -74,7 +74,7 @@ class TableConfirmations:
     async def state(
         self, connection: Connection, request: Request[AwaitTablesRequestHeader]
     ) -> RemotingCommand:
-        """Take in what a slave has, and return the state of the tables when it has another."""
+        """Take in the state of a slave's tables, and return the master's when it differs."""
         header = request.header
         if (known := _parsed(header.known)) is None:
             self._confirmed.pop(connection, None)

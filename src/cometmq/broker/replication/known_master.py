@@ -1,4 +1,4 @@
-"""Keep where the master of a slave is, as name servers or the operator tell."""
+"""Keep the address of a slave's master, as name servers report it or the operator sets it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KnownMaster:
     a change. Raises ConfigError if `ha_master_address` is no address.
 
     A name server that does not know the master, because it has just started, takes nothing back.
-    While one still tells the present address, another one's other address does not count: of two
+    While one still reports the present address, another one's other address does not count: of two
     masters of one name a slave stays with the one that it has.
     """
 
@@ -35,7 +35,7 @@ class KnownMaster:
 
     @property
     def is_told(self) -> bool:
-        """Whether a name server has told an address."""
+        """Whether a name server has reported an address."""
         return self._told_address is not None
 
     @property

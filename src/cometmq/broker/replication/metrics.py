@@ -1,4 +1,4 @@
-"""Tell monitoring systems how far the copies of a broker's log are."""
+"""Show monitoring systems how far the copies of a broker's log are."""
 
 from __future__ import annotations
 

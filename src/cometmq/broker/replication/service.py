@@ -150,7 +150,7 @@ class Replication(Service):
 
     @property
     def needed(self) -> NeededCopies | None:
-        """What sends of a SYNC_MASTER wait for; None in other roles. Known after `bind`."""
+        """The copies that sends of a SYNC_MASTER wait for; None in other roles. Known after `bind`."""
         config = self._parts.replication
         if self.master is None or config.broker_role != "SYNC_MASTER":
             return None
@@ -182,7 +182,7 @@ class Replication(Service):
             await self._confirmations.confirmed()
 
     async def _pass_on(self, request: Request[Any]) -> RemotingCommand:
-        """Have the master make a change of users, signed as it is by whoever asked this slave.
+        """Have the master make a change of users, with the signature of the client that asked this slave.
 
         So the master judges who asks, and this slave's own credentials open nothing to anybody.
         """

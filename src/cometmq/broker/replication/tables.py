@@ -114,8 +114,8 @@ class _OlderTablesError(TablesRefusedError):
 
 
 class _Offsets(NamedTuple):
-    """What a master's offsets were, up to where its log reached behind them, and how many commits this
-    slave had taken when it asked.
+    """A master's offsets, the end of its log when it had read them, and how many commits this slave had
+    taken when it asked.
     """
 
     consumed: ConsumerOffsetSerializeWrapper

@@ -1,10 +1,10 @@
 """Send dead letters once more, selected by id, by key, or by the time at which they were given up.
 
 Java has no counterpart; its console hands dead letters to a consumer one by one. The caller chooses
-the id of a redrive. Under one id no letter is sent twice, whatever happens in between. What is to
-be done is on disk before the first letter is sent. Letters are sent in the order of their queue.
-Each new record names the redrive and (in `preparedTransactionOffset`) the letter that it was made
-from. So the log says how far an interrupted redrive came, and the same call continues from there.
+the id of a redrive. Under one id no letter is sent twice, whatever happens in between. The plan is on
+disk before the first letter is sent. Letters are sent in the order of their queue. Each new record
+names the redrive and (in `preparedTransactionOffset`) the letter that it was made from. So the log says
+how far an interrupted redrive came, and the same call continues from there.
 """
 
 from __future__ import annotations

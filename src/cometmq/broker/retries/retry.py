@@ -286,7 +286,7 @@ def _may_wait(message: IncomingMessage) -> bool:
 
 def _names_another(msg_id: str, record: StoredRecord) -> bool:
     """Say whether an id is that of another message. Of two messages without unique ids, at the same
-    offset of two logs, nobody can tell, since clients differ in how they write the host.
+    offset of two logs, nobody can say, since clients differ in how they write the host.
     """
     # A Java consumer gives the id of the batch, where a Java master has stored one.
     finders = _find_unique_id, _find_origin, find_batch_id

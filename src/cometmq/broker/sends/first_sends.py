@@ -1,10 +1,9 @@
 """Hold sends to a new topic until the topic is made, on disk, and known to name servers.
 
-So whoever has the answer to a send finds the topic's route at any name server, and the topic is
+So a client that has the answer to a send finds the topic's route at any name server, and the topic is
 still there after a kill. Java's broker, too, writes and registers a topic before it stores the
 message that the topic was made for. Here that is done for many topics at once and beside the loop.
-The loop makes topics and stores waiting messages for a slice at a time, and serves others in
-between.
+The loop makes topics and stores waiting messages for a slice at a time, and serves others in between.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Take in batches of many messages in steps, so that others are served in between.
 
 All that takes long is done before and after the append: to decode, to check and to encode the messages,
-and to tell those who wait for them. Only the append itself is one piece.
+and to wake the requests that wait for them. Only the append itself is one piece.
 """
 
 from __future__ import annotations

@@ -144,8 +144,8 @@ class ReplyHandler:
     async def _call(
         self, replier: Connection, asker: Connection, push: RemotingCommand
     ) -> RemotingCommand:
-        """Hand a reply over. Those for a client that does not read wait for their turn: anybody may
-        send large ones by the dozen, to a client of his own.
+        """Hand a reply over. Replies to a client that does not read wait for their turn: anybody may
+        send large ones by the dozen to a client of their own.
         """
         if asker.congested:
             return await call_in_turn(self._long_answers, replier, asker, push, _PUSH_TIMEOUT_S)
@@ -161,8 +161,8 @@ class ReplyHandler:
     ) -> tuple[str, int] | None:
         """Store the reply; return its offset message id and queue offset, None if it is not stored.
 
-        The sender is told only whether the reply was pushed. If the store refuses the reply, that
-        is logged and nothing else, as in Java.
+        The answer to the sender says only whether the reply was pushed. If the store refuses the reply,
+        that is only logged, as in Java.
         """
         if not self._config.store_reply_message_enable:
             return None

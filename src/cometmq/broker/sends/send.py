@@ -552,7 +552,7 @@ class SendHandler:
             connection,
             request,
             request.header,
-            # No batchUniqId: it tells a Java client that the batch lies in one record.
+            # No batchUniqId: it would mean to a Java client that the batch lies in one record.
             b'%b"msgId":"%b","queueId":"%d","queueOffset":"%d"%b'
             % (
                 self._own_ext,

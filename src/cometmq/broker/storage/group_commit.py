@@ -130,9 +130,9 @@ class _WaitingCall(_Waiting):
 class GroupCommit:
     """Holds the sends that wait, in log order. For the loop's thread only.
 
-    `disk` or `slaves` is None if sends do not wait for it. What a send waits for first does not
-    matter: each is a line of its own, and the answer goes out when the send has left both. The code
-    that says why a message is less safe than it should be is that of the slaves if both have one,
+    `disk` or `slaves` is None if sends do not wait for it. The order in which a send waits for the two
+    does not matter: each is a line of its own, and the answer goes out when the send has left both. The
+    code that says why a message is less safe than it should be is that of the slaves if both have one,
     as in Java.
     """
 

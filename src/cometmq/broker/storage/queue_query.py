@@ -112,7 +112,7 @@ class QueueQuery:
     ) -> None:
         offset, left = header.index, header.count
         while left > 0:
-            # Anew for each chunk, because the queue may be deleted meanwhile.
+            # Looked up again for each chunk, because the queue may be deleted meanwhile.
             queue = self._store.queues.find(header.topic, header.queue_id)
             units = queue.stored_units(offset, min(left, _CHUNK)) if queue is not None else None
             chunk = list(units) if units is not None else []

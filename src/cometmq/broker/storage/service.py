@@ -19,9 +19,9 @@ from cometmq.store.cleaner import Work
 class Storage(Service):
     """Flushes, indexes and cleans the store.
 
-    Storage is opened after all other services that write, and so closed before them. What they write
-    when they close, they flush themselves, and no thread flushes beside them. `rolls` copy what
-    would expire with its commit-log file; see `Cleaner.on_expiring`.
+    Storage is opened after all other services that write, and so closed before them. Services that
+    write while they close flush these records themselves, and no thread flushes at the same time.
+    `rolls` copy what would expire with its commit-log file; see `Cleaner.on_expiring`.
     """
 
     def __init__(self, parts: Parts, rolls: Sequence[Callable[[int], int]]) -> None:

@@ -72,7 +72,7 @@ class TopicHandlers:
     async def update(
         self, connection: Connection, call: Request[CreateTopicRequestHeader]
     ) -> RemotingCommand:
-        """Make a topic, or change it. What the header leaves out of the attributes stays."""
+        """Make a topic, or change it. Attributes that the header leaves out stay."""
         header = call.header
         text = header.attributes or ""
         if len(text) > limits.MAX_ATTRIBUTES_LENGTH:

@@ -33,8 +33,8 @@ class TopicManager:
 
     The functions in `on_change` are called with the configs that were made or changed. When a topic is
     removed, those in `on_remove` are called with its name, and then those in `on_change` with no
-    configs. Those in `on_remove` are also called when only its queues go; those in `on_removed` are
-    not.
+    configs. The functions in `on_remove` are also called when only its queues go; the functions in
+    `on_removed` are not.
 
     A message in a new topic must not be acknowledged before `is_written` says that the disk has the
     topic. If the broker were killed right after the acknowledgement, it would not know the topic at
@@ -44,8 +44,8 @@ class TopicManager:
     Configs are replaced, never changed in place: other threads read them when they write the
     journal and the state files.
 
-    With `is_copy`, which a slave sets, the table is that of a master and has its version. What the
-    broker itself adds, such as a group's retry topic, then leaves the version as it is, until the
+    With `is_copy`, which a slave sets, the table is that of a master and has its version. A topic that
+    the broker itself adds, such as a group's retry topic, then leaves the version as it is, until the
     master's table says otherwise.
     """
 
@@ -218,7 +218,7 @@ class TopicManager:
         return removed
 
     def queues_removed(self, topic: str) -> None:
-        """Tell all who remember queues of the topic that these are gone."""
+        """Call every listener that remembers queues of the topic, because these are gone."""
         for listener in self.on_remove:
             listener(topic)
 

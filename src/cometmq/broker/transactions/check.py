@@ -81,7 +81,7 @@ class TransactionChecker:
     def check(self, first: int, now_ms: int) -> int:
         """Ask for the verdict of a transaction, or give the transaction up; return the bytes sent.
 
-        What the store refuses is repeated in the next round.
+        A step that the store refuses is repeated in the next round.
         """
         newest = self._table.newest(first)
         if newest is None:
@@ -105,7 +105,7 @@ class TransactionChecker:
         if reason := self._hopeless(half, now_ms):
             self._transactions.give_up(half, reason)
             return 0
-        assert half.group is not None, "what names none is hopeless"
+        assert half.group is not None, "a transaction without a group is hopeless"
         if self._busy(half):
             self._table.ask_at(half.first_offset, now_ms)
             return 0

@@ -118,7 +118,7 @@ class TransactionService(Service):
         try:
             self._transactions.close()
         except StoreError as error:
-            # The log tells the next start what ended since the offsets were written.
+            # The next start reads from the log which transactions ended since the offsets were written.
             log.warning("transaction offsets not saved", reason=str(error))
 
     async def _round(self) -> None:
@@ -145,7 +145,7 @@ class TransactionService(Service):
     def _live(self, half: HalfMessage) -> list[Connection]:
         """Return the connected members of the group that may end the transaction.
 
-        Any account may say to be of any producers' group, and would be told the whole message.
+        Any account may claim to be of any producers' group, and would be sent the whole message.
         """
         assert half.group is not None
         assert half.real_topic is not None

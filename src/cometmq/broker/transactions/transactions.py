@@ -213,7 +213,7 @@ class Transactions:
         if half.group != header.producer_group:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"The producer group wrong: {header.producer_group} ends what {half.group} sent",
+                f"The producer group wrong: {header.producer_group} ends a transaction of {half.group}",
             )
         if self.table.newest(half.first_offset) is None:
             self._refuse_if_given_up(half)

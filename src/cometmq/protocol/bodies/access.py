@@ -91,7 +91,7 @@ class ListAclsRequestHeader(Header):
 
 
 class UserInfo(Body, omit_defaults=True):
-    """A user in requests and answers; what is left out of a change stays."""
+    """A user in requests and answers; properties that a change leaves out stay."""
 
     username: str | None = None
     password: str | None = None

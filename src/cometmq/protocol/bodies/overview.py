@@ -1,4 +1,4 @@
-"""Define the bodies in which a broker tells operators about itself as a whole, and about what is on
+"""Define the bodies in which a broker reports to operators on itself as a whole, and on the contents of
 its disk (Java: `remoting.protocol.body`).
 """
 

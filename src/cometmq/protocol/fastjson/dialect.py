@@ -1,7 +1,7 @@
 """Decode JSON bodies as Java's fastjson writes them (Java: RemotingSerializable, fastjson 1.2
 defaults).
 
-Java reads strict JSON everywhere, so this module writes only strict JSON. What Java writes differs
+Java reads strict JSON everywhere, so this module writes only strict JSON. Java's own output differs
 from strict JSON in three ways, which `decode_body` understands:
 
     {0:"a",-1:"b"}              keys that are not text stand without quotes
@@ -168,7 +168,8 @@ def pretty_pieces(value: Any) -> Iterator[str]:
 def _sorted_fields(type_: type[msgspec.Struct]) -> list[tuple[str, str]]:
     """Return the names of a struct's fields, encoded and as attributes.
 
-    What msgspec finds them with refers to itself, so it waits for the garbage collector each time.
+    The objects by which msgspec finds them refer to themselves, so each call would leave some to the
+    garbage collector.
     """
     return sorted((field.encode_name, field.name) for field in msgspec.structs.fields(type_))
 
@@ -218,8 +219,8 @@ def _indented(value: Any, depth: int) -> str:
 def _laid_out(value: Any, newline: str) -> str:
     """Return the text of a plain value; `newline` begins the line that its last bracket stands on.
 
-    `json` has this layout, too, but makes it by closures that refer to each other. What they hold
-    stays until the garbage collector finds it, and then the loop's thread frees it.
+    `json` has this layout, too, but makes it by closures that refer to each other. Everything that they
+    hold stays until the garbage collector finds it, and then the loop's thread frees it.
     """
     if not isinstance(value, dict | list) or not value:
         return _encode_json(value)
@@ -285,7 +286,7 @@ def _check_values(data: bytes, is_request: bool) -> None:
     if count > most:
         raise ProtocolError(
             f"a JSON body with nulls or references has {count} values, the limit {limit} is {most}; "
-            "leave the nulls out, repeat what is referred to, or send it in parts",
+            "leave the nulls out, repeat the values instead of references, or send it in parts",
             limit=limit,
         )
     references = data.count(_REFERENCE)
@@ -294,8 +295,8 @@ def _check_values(data: bytes, is_request: bool) -> None:
         limit, most = "MAX_REQUEST_REFERENCES", MAX_REQUEST_REFERENCES
     if references > most:
         raise ProtocolError(
-            f"a JSON body has {references} references, the limit {limit} is {most}; repeat what is "
-            "referred to",
+            f"a JSON body has {references} references, the limit {limit} is {most}; repeat "
+            "the values instead",
             limit=limit,
         )
 

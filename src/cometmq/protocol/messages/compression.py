@@ -25,8 +25,8 @@ from cometmq.model.sysflag import (
 )
 
 DEFAULT_LEVEL: Final = 5
-# Of a ZSTD frame that does not tell its length: how many times its own length it is taken for first,
-# and by how much that grows.
+# For a ZSTD frame that does not state its decompressed length: the first guess, as a multiple of the
+# frame's own length, and the factor by which the guess grows.
 _FIRST_GUESS: Final = 8
 _NEXT_GUESS: Final = 8
 _SHORT_FRAME: Final = 4096

@@ -274,7 +274,7 @@ def properties_text(record: memoryview) -> str:
     if flags & HOSTS_V6:
         at += wider_by(flags)
     at += 4 + from_bytes(record[at : at + 4], "big")
-    # The last byte of the magic tells the version, and so the width of the topic's length field.
+    # The last byte of the magic is the version, and so the width of the topic's length field.
     width = 1 if record[7] == MAGIC_V1 & 0xFF else 2
     at += width + from_bytes(record[at : at + width], "big")
     end = at + 2 + from_bytes(record[at : at + 2], "big")

@@ -69,7 +69,7 @@ class ChangeInvisibleTimeRequestHeader(Header):
 
 
 class ChangeInvisibleTimeResponseHeader(Header):
-    """What the message's new handle is made of."""
+    """The fields from which the message's new handle is made."""
 
     pop_time: Int64 = 0
     invisible_time: Int64 = 0

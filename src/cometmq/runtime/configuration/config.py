@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _INT: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _LINE_ENDS: Final = re.compile(r"\r\n|\n|\r")
-# What a reader takes for the end of a key, or for a comment; and blanks that it skips.
+# Characters that a reader takes for the end of a key, or for a comment; and blanks that it skips.
 _KEY_ENDS: Final = re.compile(r"[ \t\f=:]|^[#!]")
 _LEADING_BLANK: Final = re.compile(r"^[ \t\f]")
 _BEHIND_BACKSLASH: Final = r"\\\g<0>"

@@ -31,7 +31,7 @@ MOST_SWAPPINESS: Final = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What the machine and the container allow this process; None stands for what is not known."""
+    """The limits of this process by the machine and the container; None stands for an unknown one."""
 
     open_files: int
     mappings: int | None
@@ -49,7 +49,7 @@ class Machine:
 
 
 def read_machine(root: Path = Path("/")) -> Machine:
-    """Read the limits of this process, and what the machine tells in `/proc` and `/sys`."""
+    """Read the limits of this process, and the machine's in `/proc` and `/sys`."""
     vm = root / "proc/sys/vm"
     memory = _memory_table(root / "proc/meminfo")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

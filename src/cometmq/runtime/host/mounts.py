@@ -1,4 +1,4 @@
-"""Tell on which file system a path lies, as Linux lists it in `/proc/self/mountinfo`.
+"""Find the file system on which a path lies, as Linux lists it in `/proc/self/mountinfo`.
 
 A line of that file, divided by blanks:
 
@@ -44,7 +44,7 @@ def read_mount_table(path: Path = _TABLE) -> str:
 
 
 def mount_of(path: Path, table: str) -> Mount | None:
-    """Return the mount that holds an absolute path without links, None if no line tells."""
+    """Return the mount that holds an absolute path without links, None if no line names it."""
     best: Mount | None = None
     for line in table.splitlines():
         mount = _parse(line)

@@ -55,7 +55,7 @@ def join_address(host: str, port: int) -> str:
 def network_of(address: str) -> str:
     """Return what one subscriber has: an IPv4 address, or the /64 of an IPv6 address.
 
-    What is no address stands for itself.
+    A text that is no address stands for itself.
     """
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
@@ -81,7 +81,7 @@ async def resolve(host: str) -> str:
 def is_own_address(address: str) -> bool:
     """Say whether an IP address is one of this machine's. Of loopback, only its first is.
 
-    The way to an own address begins at that address. Binding to it would tell nothing: with
+    The way to an own address begins at that address. Binding to it would prove nothing: with
     `net.ipv4.ip_nonlocal_bind` the system lets a program bind to any.
     """
     return own_address(address) == address

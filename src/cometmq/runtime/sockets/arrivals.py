@@ -21,7 +21,8 @@ from cometmq.runtime.sockets.addresses import join_address
 log = get_logger(__name__)
 
 # So many are accepted before others get their turn; in a loop whose turns are long, one for each ms since
-# the last ones, up to the second number, or a newcomer would wait for seconds behind hundreds of others.
+# the last ones, up to the second number, or a new connection would wait for seconds behind hundreds of
+# others.
 _ACCEPTED_AT_ONCE: Final = 8
 _ACCEPTED_AT_MOST: Final = 64
 # How long no socket is accepted after one could not be for want of descriptors.
@@ -67,7 +68,7 @@ class Arrival:
         """Answer the beginning of a handshake by an alert that says that access is denied."""
         assert self._socket is not None, "the arrival is closed"
         with suppress(OSError):
-            # What is unread when a socket is closed resets the connection, and the alert is lost.
+            # Unread bytes of a socket that is closed reset the connection, and the alert is lost.
             self._socket.recv(_HELLO_BYTES)
             self._socket.send(_ACCESS_DENIED)
 
@@ -91,7 +92,7 @@ class Arrival:
 
     @property
     def has_left(self) -> bool:
-        """Return whether the peer has closed, as far as this machine tells."""
+        """Return whether the peer has closed, as far as this machine knows."""
         if self._socket is None or not sys.platform.startswith("linux"):
             return self._socket is None
         try:
@@ -247,7 +248,7 @@ class ArrivalListener:
                 sock.close()
                 continue
             self._on_arrival(Arrival(sock, peer))
-            if not self._sockets:  # closed by what was called
+            if not self._sockets:  # closed by the function that was called
                 return
 
     def _accept_again(self, listening: socket.socket) -> None:
@@ -294,5 +295,5 @@ def _bound(family: int, address: tuple[Any, ...], *, both_families: bool = False
 
 
 def _low_water(sock: socket.socket, count: int) -> None:
-    with suppress(OSError):  # the peer has reset the connection; whoever reads next learns of it
+    with suppress(OSError):  # the peer has reset the connection; the next reader learns of it
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)

@@ -125,8 +125,8 @@ class TcpNetwork:
 class _ServingListener(ArrivalListener):
     """Makes a protocol object for each connection that it accepts.
 
-    The loop does not accept by itself: uvloop takes one connection in each of its turns, so that a
-    newcomer would wait for as many turns as others have come before.
+    The loop does not accept by itself: uvloop takes one connection in each of its turns, so that a new
+    connection would wait for as many turns as others came before it.
     """
 
     def __init__(

@@ -13,8 +13,8 @@ from typing import IO
 def locked(path: Path, *, wait: bool = False) -> Iterator[IO[str]]:
     """Hold the lock of the file at `path`, which is made if it is missing; yield it open.
 
-    Raise BlockingIOError at once if somebody else holds the lock, unless told to `wait`, and OSError
-    for a file that cannot be opened. The lock ends with its process, however that ends.
+    Raise BlockingIOError at once if somebody else holds the lock, without `wait`, and OSError for a
+    file that cannot be opened. The lock ends with its process, however that ends.
     """
     with path.open("a+") as file:
         # `lockf` would also grant the lock to a second holder in this process.

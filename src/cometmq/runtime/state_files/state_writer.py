@@ -56,7 +56,9 @@ class _Job:
 
 
 class _State:
-    """Holds what is due and under way for one file, and from when on it may be written again."""
+    """Holds the writes that are due and under way for one file, and from when on it may be written
+    again.
+    """
 
     __slots__ = ("due", "failures", "not_before", "running", "timer", "timer_at")
 

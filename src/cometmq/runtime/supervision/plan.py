@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Final, NoReturn
 
-# What a pipe takes without a reader.
+# Bytes that a pipe takes without a reader.
 _MOST_BYTES: Final = 64 * 1024
 
 

@@ -28,7 +28,8 @@ from cometmq.runtime.supervision.restarts import Restarts
 
 _STANDARD_OUTPUT: Final = 1
 _READ_BYTES: Final = 64 * 1024
-# How the commands of `cometmq` end after something that the user gave wrong, and how they tell it.
+# How the commands of `cometmq` end after something that the user gave wrong, and how they begin that
+# line.
 _GIVEN_WRONG: Final = 2
 _COMPLAINT: Final = "cometmq: "
 _MOST_KEPT_LINES: Final = 50
@@ -45,7 +46,7 @@ class Child:
         self.pid: int | None = None
         self.is_ready = False
         self.due: float | None = None
-        # What the process printed when it served first, until all are ready.
+        # The line that the process printed when it served first, until all are ready.
         self.ready_line = ""
         # Why it could not begin, in its own words.
         self.complaint: deque[str] = deque(maxlen=_MOST_KEPT_LINES)

@@ -273,7 +273,7 @@ class Disk:
         touching the page would end the process. A file that was removed stays readable for those who
         have it mapped.
         """
-        # What cannot populate is Linux before 5.14, or a device that fails: then reading says so.
+        # Linux before 5.14 cannot populate, nor can a device that fails: reading then says which.
         if not memory.populate(mapping, start, end) and path.exists():
             self.read_into(path, start, memoryview(bytearray(end - start)))
 

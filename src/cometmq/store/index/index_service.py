@@ -93,7 +93,9 @@ class IndexService:
 
     @property
     def enabled(self) -> bool:
-        """Whether the index is built. If it is enabled again, what the log gained meanwhile follows."""
+        """Whether the index is built. If it is enabled again, messages that the log gained
+        meanwhile are indexed.
+        """
         return self._config.message_index_enable
 
     # -- lifecycle --
@@ -101,7 +103,7 @@ class IndexService:
     def open(self, *, clean: bool, known: Mapping[str, int] | None = None) -> None:
         """Find the files, drop those that cannot be trusted, and find where building goes on.
 
-        Call this after the log was recovered. `build` builds again what is dropped. `known` are the
+        Call this after the log was recovered. `build` builds dropped entries again. `known` are the
         files of a former stop, with the offset of the last message that each knows.
         """
         self._files = [] if self._drop_incomplete(known or {}) else self._load(clean=clean)
@@ -209,7 +211,7 @@ class IndexService:
         return read_record(self._log.files, offset, check_crc=False)
 
     def finish(self, limit_s: float) -> None:
-        """Index what is left, for `limit_s` at most, and sync. Raises StoreError."""
+        """Index the remaining messages, for `limit_s` at most, and sync. Raises StoreError."""
         if self.enabled and not self.catch_up(self._log.readable_end, limit_s):
             log.warning("the index is behind, the next start goes on", bytes=self.lag_bytes)
         with self._lock:

@@ -50,8 +50,8 @@ class CommitLog:
     is the offset up to which records can be written without `make_room`, which is the end itself
     while somebody waits for the next append.
 
-    `on_large` is called when a large record comes and few pages are ready for the next one; whoever sets
-    it has a thread call `write_ahead` then.
+    `on_large` is called when a large record comes and few pages are ready for the next one; the code
+    that sets it then has a thread call `write_ahead`.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class CommitLog:
         self._preparing = threading.Lock()
         self.on_large: Callable[[], None] | None = None
         self._before_append: Callable[[], None] | None = None
-        # What `dispatched` was last told, once the queues are filled behind the log.
+        # The last argument of `dispatched`, once the queues are filled behind the log.
         self._filled: tuple[int, int] | None = None
 
     @property
@@ -149,7 +149,7 @@ class CommitLog:
 
     def _prepare(self, end: int) -> None:
         """Make the pages ready for records up to the offset `end`, and some more; move `limit` behind
-        them. Every record must end below `limit`: what is behind it may become zero.
+        them. Every record must end below `limit`: bytes behind it may become zero.
         """
         stop = min(end - self.base + _AHEAD_BYTES, self.file_size)
         # The thread of `write_ahead` moves this forward only, so what it has come past needs no lock:

@@ -105,7 +105,7 @@ class ReplicaLog:
         at, length = begin, len(view)
         shift = offset - begin
         glance_at, glance_size = _GLANCE.unpack_from, _GLANCE.size
-        # What follows the place where the file ends belongs to no record.
+        # Bytes behind the place where the file ends belong to no record.
         file_end = offset - offset % self._log.file_size + self._log.file_size - shift
         largest = self._largest
         while at + glance_size <= length:

@@ -56,7 +56,7 @@ def _walk(log: CommitLog, start: int) -> LogTail | None:
             if last >= 0:
                 blank = at
         elif at < end:
-            # Damage, which whoever reads the record there reports.
+            # Damage, which the next reader of the record reports.
             break
         at = log.next_file_start(base)
     return LogTail(last, blank) if last >= 0 else None

@@ -139,7 +139,7 @@ class PooledCommitLog(CommitLog):
             self._tell_waiting()
 
     def call_before_append(self, callback: Callable[[], None]) -> None:
-        # What is appended is not readable yet: a waiting caller learns when it is.
+        # An appended record is not readable yet: a waiting caller learns when it is.
         self._true_limit = self.limit
         self._before_append = callback
 

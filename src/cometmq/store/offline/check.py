@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 
 @dataclass
 class Report:
-    """Holds what was looked at and what was found; `notes` are facts that are no fault."""
+    """Holds the parts that were looked at and the findings; `notes` are facts that are no fault."""
 
     clean_stop: bool
     log_file_count: int = 0
@@ -142,8 +142,7 @@ class _Queue:
 
     def _jump(self, record: ScannedRecord) -> None:
         if record.queue_offset == 0:
-            # The topic was deleted and made again. What was found before belongs to no queue any
-            # more.
+            # The topic was deleted and made again. Earlier findings belong to no queue any more.
             self.findings.clear()
             self._run = None
             self._first = 0

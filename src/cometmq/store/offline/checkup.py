@@ -62,7 +62,7 @@ def check_place(
 def existing(path: Path) -> Path:
     """Return `path`, or the nearest directory above it that exists; absolute and without links.
 
-    What this user may not look into counts as not there.
+    A path in a directory that this user may not look into counts as missing.
     """
     path = path.resolve()
     while not os.path.lexists(path):  # `Path.exists` raises where it may not look

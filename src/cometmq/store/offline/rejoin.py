@@ -1,4 +1,4 @@
-"""Cut off the end of a log that has diverged from its master's, and keep what is cut off.
+"""Cut off the end of a log that has diverged from its master's, and keep the part that is cut off.
 
 A slave refuses to copy a log that does not continue its own (`replication/divergence.py`). To mend
 that, the records that its master does not have go into a directory `rejoin-OFFSET` beside the
@@ -125,7 +125,8 @@ def _walk(file: MappedFile) -> Iterator[int]:
 
 @dataclass
 class RejoinPlan:
-    """Says what is cut off: all from `cut` to `own_end`. `kept` is the directory that gets it.
+    """Describes the part that is cut off: all from `cut` to `own_end`. `kept` is the directory that
+    gets it.
 
     `common` is the offset of the last record that both logs have, -1 if there is none.
     `record_count` is None where counting would take long.
@@ -181,7 +182,9 @@ def plan_rejoin(store: OfflineStore, log: OwnLog, common: int, *, whole: bool) -
 
 
 def _place_for(disk: Disk, plan: RejoinPlan, files: list[MappedFile]) -> Path:
-    """Return the directory for what is cut off: a new one, or that of a run that did not end."""
+    """Return the directory for the part that is cut off: a new one, or that of a run that did not
+    end.
+    """
     parent = plan.config.commit_log_path.parent
     for number in range(1, _MOST_PLACES):
         place = parent / (f"rejoin-{plan.cut:020d}" + (f"-{number}" if number > 1 else ""))
@@ -217,7 +220,7 @@ def _states(config: StoreConfig, disk: Disk) -> Iterator[Path]:
 
 
 def _is_beyond(disk: Disk, path: Path, cut: int) -> bool:
-    """Say whether a state file tells of the log behind `cut`, or cannot be read."""
+    """Say whether a state file refers to the log behind `cut`, or cannot be read."""
     try:
         return _largest_position(json.loads(disk.read(path))) > cut
     except ValueError:
@@ -266,7 +269,7 @@ def rejoin(
         _forget_deletions(config, disk, plan.cut)
         _note(plan, disk, master)
         _keep_states(plan, disk)
-        _keep_log(plan, log, disk, progress("what is cut off"))
+        _keep_log(plan, log, disk, progress("the part that is cut off"))
     finally:
         lock.release()
     rebuild(config, disk, clock, progress("consume queues and index"))

@@ -83,10 +83,12 @@ def plan_repair(store: OfflineStore, report: Report) -> RepairPlan:
             plan.texts.append(f"make {bad.path} again, without messages")
         elif actual < size:
             plan.short_files.append(bad.path)
-            plan.texts.append(f"give {bad.path} its full size; what was cut off is lost")
+            plan.texts.append(f"give {bad.path} its full size; the part that was cut off is lost")
         else:
             said = bad.reason if bad.reason.startswith("has") else f"has {bad.reason}"
-            raise StoreUnusableError(f"{bad.path} {said}: move away what does not belong there")
+            raise StoreUnusableError(
+                f"{bad.path} {said}: move away anything that does not belong there"
+            )
     for damage in report.damages:
         count = damage.end_position - damage.position
         what = "cut off the tail" if damage.is_tail else f"give up {count} bytes"

@@ -2,9 +2,9 @@
 
 A slice has the records of one contiguous part of the log, and what belongs to them: the consume
 queues and the index, built again from those records, and the state files. Offsets stay what they
-were, in the log and in the queues. What the slice's first file held before its first record becomes
-records that no queue and no reader sees, as a repair makes them of lost bytes; they take no room on
-the disk.
+were, in the log and in the queues. The bytes of the slice's first file before its first record become
+records that no queue and no reader sees, as a repair makes them of lost bytes; they take no room on the
+disk.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def make_slice(
     return made
 
 
-# What is wanted
+# The wanted records
 
 
 def _check_target(store: OfflineStore, target: Path, disk: Disk) -> None:
@@ -306,7 +306,7 @@ def _copy_log(store: OfflineStore, made: Slice, disk: Disk, progress: Progress |
 
 
 def fillers(base: int, size: int, timestamp: int) -> Iterator[tuple[int, bytes]]:
-    """Yield what is not zero of records that fill the first `size` bytes of a file."""
+    """Yield the bytes that are not zero of records that fill the first `size` bytes of a file."""
     at = 0
     while at < size:
         left = size - at
@@ -358,7 +358,8 @@ def _copy_queue_end(files: list[MappedFile], directory: Path, made: Slice, disk:
         is_before = units["physical_offset"] < made.first_offset
         if not (is_message(units) & is_before).any():
             continue
-        # Those in the slice's first file, in front of its records, are said to lie before the log.
+        # Units of the slice's first file that lie in front of its records are marked as lying before
+        # the log.
         units["physical_offset"][is_message(units) & is_before] = 0
         units[is_message(units) & ~is_before] = (0, 0, 0)
         disk.make_directory(directory)

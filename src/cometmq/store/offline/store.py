@@ -106,7 +106,7 @@ class OfflineStore:
         ]
 
     def _use_index_sizes(self) -> None:
-        """Use the sizes of the newest index file, where they can be told."""
+        """Use the sizes of the newest index file, where they are known."""
         paths = self.index_paths()
         sizes = self.index_sizes(paths[-1]) if paths else None
         if sizes is not None:

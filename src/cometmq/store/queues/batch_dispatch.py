@@ -158,7 +158,7 @@ class BatchDispatcher:
         return left
 
     def _announce(self, batch: RecordBatch, queue: ConsumeQueue, first: int, records: Ints) -> None:
-        """Tell those who wait for the queue of the records, of which `first` is the offset."""
+        """Wake the requests that wait for the queue of the records, of which `first` is the offset."""
         if self._on_arrival is None or not self._is_awaited(queue.topic, queue.queue_id):
             return
         codes = units_of(batch, records)["tags_code"].tolist()

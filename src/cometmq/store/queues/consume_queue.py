@@ -29,7 +29,7 @@ from cometmq.store.files.disk import NO_MAPPING
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.reading.layout import (
-    PLACEHOLDER_SIZE as PLACEHOLDER_SIZE,  # noqa: PLC0414 - whoever reads a ConsumeQueue needs it
+    PLACEHOLDER_SIZE as PLACEHOLDER_SIZE,  # noqa: PLC0414 - a reader of a ConsumeQueue needs it
 )
 
 UNIT: Final = struct.Struct(">qiq")
@@ -64,8 +64,8 @@ _AHEAD_BYTES: Final = 16 * PAGE_SIZE
 _RECENT_UNITS: Final = 100_000
 # Placeholders put into a queue in one go.
 _FILLED_AT_ONCE: Final = 4096
-# This many neighbours tell a damaged unit among those of messages that have left the log, or the
-# other way round.
+# This many neighbours show whether a unit among those of messages that have left the log is a damaged
+# one, or the other way round.
 _WITNESSES: Final = 8
 
 
@@ -107,8 +107,9 @@ class PutTotals:
 class ConsumeQueue:
     """Keeps one queue of one topic. `next_offset` is the queue offset of the next message.
 
-    `totals` are those of its topic; whoever appends a message counts it there. The appender needs `magic`, `sized_topic` and `record_overhead` for every record of this queue.
-    Mappings are made when first needed: an idle queue costs a few hundred bytes.
+    `totals` are those of its topic; the code that appends a message counts it there. The appender needs
+    `magic`, `sized_topic` and `record_overhead` for every record of this queue. Mappings are made when
+    first needed: an idle queue costs a few hundred bytes.
     """
 
     __slots__ = (
@@ -272,7 +273,8 @@ class ConsumeQueue:
         and some that follow into memory (see MappedFile.absent).
 
         A look costs as much as a third of a pull, so it covers what some hundred pulls read, and its
-        result is kept. What the kernel drops meanwhile is not noticed: that is a page for 200 units.
+        result is kept. Pages that the kernel drops meanwhile are not noticed: that is one page for 200
+        units.
         """
         end = min(queue_offset + count, self.next_offset)
         if self._sure_from <= queue_offset and end <= self._sure_to:
@@ -297,7 +299,7 @@ class ConsumeQueue:
         """Say whether the record at `position` of a file's view, which is `physical_offset` in the
         log, is the message that a unit of this size at `queue_offset` stands for.
 
-        The record's head and topic tell; `view` must hold `size` bytes from `position` on.
+        The record's head and topic decide; `view` must hold `size` bytes from `position` on.
         """
         if size < self.record_overhead or position < 0:
             return False
@@ -319,7 +321,7 @@ class ConsumeQueue:
         topic_at += body_length
         sized_topic = self.sized_topic
         if magic != self.magic:
-            # Java's brokers give a short topic the long form only when told so.
+            # Java's brokers give a short topic the long form only when configured so.
             if magic != MAGIC_V2:
                 return False
             sized_topic = (len(sized_topic) - 1).to_bytes(2, "big") + sized_topic[1:]

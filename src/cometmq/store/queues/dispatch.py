@@ -73,7 +73,7 @@ class Dispatcher:
         try:
             queue = self._queue_of(record.topic, record.queue_id)
         except MessageIllegalError as error:
-            # No sum covers these fields. Whoever refused the record could not go on, or start.
+            # No checksum covers these fields. A broker that refused the record could not go on, or start.
             reason = str(error)
             log.error("a record gets no place in a queue", offset=record.offset, reason=reason)  # noqa: TRY400 - the reason says all
             return

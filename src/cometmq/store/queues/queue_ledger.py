@@ -1,4 +1,4 @@
-"""Keep `queues.json` beside the log: facts that no other file of the store tells.
+"""Keep `queues.json` beside the log: facts that no other file of the store has.
 
 {"deleted": {TOPIC: P},
  "queues": {TOPIC: {QUEUE_ID: [MIN, FIRST, NEXT, LAST]}},
@@ -88,7 +88,7 @@ class QueueLedger:
             }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning(
-                "what is known of deleted topics and of queues is lost",
+                "the record of deleted topics and of queues is lost",
                 path=str(self.path),
                 reason=repr(error),
             )

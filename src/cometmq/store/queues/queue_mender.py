@@ -214,7 +214,7 @@ class QueueMender:
         """Make a search for this unit and its damaged neighbours, between the nearest good ones."""
         missing = {queue_offset}
         floor = max(self._log.min_offset, self._deleted().get(queue.topic, 0))
-        # A record in a light queue does not tell its place in that queue.
+        # A record in a light queue does not state its place in that queue.
         start, end = floor, 0 if queue.is_light else self._log.readable_end
         for offset in range(
             queue_offset - 1, max(queue.min_offset, queue_offset - _MAX_RUN) - 1, -1
@@ -277,7 +277,7 @@ class QueueMender:
         return read_record(log.files, place, end=log.readable_end, check_crc=check_crc)
 
     def _tags_code(self, queue: ConsumeQueue, queue_offset: int, record: ScannedRecord) -> int:
-        """Return the unit's tags code: the stored one if the record cannot tell better."""
+        """Return the unit's tags code: the stored one if the record does not give a better one."""
         code = tags_code_of(record, self._delay_levels_ms)
         stored = next(queue.stored_units(queue_offset, 1) or iter(()), NO_MESSAGE)[2]
         if queue.topic == SCHEDULE_TOPIC:

@@ -104,8 +104,8 @@ class QueueFiles(NamedTuple):
 def _unit_pieces(path: str, *, backwards: bool = False) -> Iterator[tuple[int, Units]]:
     """Yield the units of a consume-queue file in pieces, each with the number of its first one.
 
-    What the file system knows as never written is left out: most of a file that is made for 300,000
-    messages when the queue gets its first.
+    Parts that the file system knows as never written are left out: most of a file that is made for
+    300,000 messages when the queue gets its first.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -124,7 +124,7 @@ def _unit_pieces(path: str, *, backwards: bool = False) -> Iterator[tuple[int, U
 
 def _written_extents(fd: int) -> list[tuple[int, int]]:
     """Return where a file of units holds data, in bytes, widened to whole units. Where a file system
-    cannot tell, that is all of it.
+    does not know, that is all of it.
     """
     unit = UNIT_DTYPE.itemsize
     size = os.fstat(fd).st_size // unit * unit
@@ -150,7 +150,7 @@ def _first_unit(path: str) -> int:
 
 
 class StoreFiles:
-    """Finds the files of the store at `root`. Raises StoreUnusableError for what is no store.
+    """Finds the files of the store at `root`. Raises StoreUnusableError for a directory that is no store.
 
     The commit log may lie in directories of its own, among which its files are spread
     (storePathCommitLog; Java: MultiPathMappedFileQueue).

@@ -254,7 +254,7 @@ async def test_what_a_user_may_do_is_known_without_a_request_of_his_own(make: Ma
 
 
 async def test_who_needed_no_signature_for_a_heartbeat_was_told_half_messages(make: Make) -> None:
-    """Who proves no account may do what everybody may, and no more."""
+    """A client that proves no account may do only the things that everybody may."""
     white = {"authentication_whitelist": "310", "authorization_whitelist": "310"}
     rules = await make("Topic:orders Pub", **white)
     assert rules.sender_of(send(credentials=None)) == ""
