@@ -191,7 +191,7 @@ class _End:
     step: int
     low: int = 0
     high: int = 0
-    # -1 until the broker has told it.
+    # -1 until the broker has answered.
     max_offset: int = -1
     # Messages that were read and not given out yet, in the order of the page.
     found: deque[ListedMessage] = field(default_factory=deque)
@@ -255,7 +255,7 @@ class _Merge:
             if self._is_done(most_pulls):
                 reached_ms = first.frontier_ms
                 break
-            # All whose next message may come before those that were read.
+            # All queues that may have a message which comes before those that were read.
             heads = [self._rank(end) for end in left if end.found]
             least = max(heads, default=self._rank(first))
             await self._each(

@@ -250,7 +250,7 @@ def message_of(
 
 
 def settings_of(body: bytes, address: str) -> dict[str, str]:
-    """Return the settings that a server has told. Raises ProtocolError for what is none."""
+    """Return the settings in a server's answer. Raises ProtocolError for text that is none."""
     try:
         return parse_properties(bytes(body).decode(), f"the answer of {address}")
     except (UnicodeDecodeError, ConfigError) as error:

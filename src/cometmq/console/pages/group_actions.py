@@ -1,4 +1,4 @@
-"""What operators do to consumer groups: make, change, pause, resume and delete them."""
+"""Operators' actions on consumer groups: make, change, pause, resume and delete them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def change(request: Request, form: Form) -> Action:
 
 @routes.action("/groups/pause", what="pause group")
 async def pause(request: Request, form: Form) -> Action:
-    """Have no broker give a group messages any more (consumeEnable=false)."""
+    """Stop all brokers from giving a group messages (consumeEnable=false)."""
     console, name = console_of(request), checked_group(form)
     configs = await _read(console, name)
     state = await views.state_of(console, name)
@@ -296,7 +296,7 @@ async def need_group(console: Console, name: str) -> views.GroupConfigs:
 
 
 async def _read(console: Console, name: str) -> tuple[views.GroupConfigs, str]:
-    """Return the group's configuration as it is now, and why some brokers did not tell theirs."""
+    """Return the group's configuration as it is now, and why some brokers did not report theirs."""
     configs = await views.configs_of(console, name, age_s=0)
     if configs.value is None or not configs.value.by_broker:
         raise HTTPException(
@@ -330,14 +330,14 @@ def _in_part(missed: str, lines: Iterable[str]) -> Outcome:
 
 
 def _online(state: views.GroupState) -> int | None:
-    """Return how many members are connected, None if no broker tells."""
+    """Return how many members are connected, None if no broker reports them."""
     if state.members.value is not None:
         return len(state.members.value.clients)
     return 0 if state.members.error is None else None
 
 
 async def _unknown(request: Request, name: str, state: views.GroupState) -> list[str]:
-    """Say what brokers that do not answer keep from the preview, and from the action."""
+    """Say what the preview, and the action, lack because some brokers do not answer."""
     _, said = words(request), []
     # `need_group` has just asked.
     configs = await views.configs_of(console_of(request), name)

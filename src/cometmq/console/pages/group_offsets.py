@@ -1,4 +1,5 @@
-"""What operators do to the offsets of consumer groups, after a preview of what it skips or repeats."""
+"""Operators' actions on the offsets of consumer groups, after a preview of what is skipped or
+repeated."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Tells where a group is in a queue and where it goes on, in offsets."""
+    """Shows where a group is in a queue and where it goes on, in offsets."""
 
     at: QueueOffsets
     target: int
@@ -47,7 +48,7 @@ class Move:
 
     @property
     def repeated(self) -> int:
-        """How many messages come again. Those that have left the log do not."""
+        """How many messages come again. Messages that have left the log do not."""
         if self.begin is None:
             return 0
         return max(0, self.begin - max(self.target, self.at.min_offset))
@@ -128,7 +129,7 @@ async def _by_time(
         back=_back(group, topic),
         preview=[first, *effects, *await _cautions(console, _, group)],
         details={"topic": topic, "time_ms": at_ms, **_plan(moves)},
-        # What was meant by "2h" must not move on while somebody reads.
+        # The time of "2h" is fixed before the preview is read, and does not move on meanwhile.
         fields={} if at_ms == END else {"time": str(at_ms)},
     )
 
