@@ -232,7 +232,7 @@ def test_a_topic_is_made_as_the_form_says(admin: AdminClient, operator: Visitor)
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (5, 3, 4)
     assert config.order
     assert config.attributes == {"message.type": "FIFO", "reserve.time": "60"}
-    assert audited(operator, "made-here") == [("make topic", "begun"), ("make topic", "done")]
+    assert audited(operator, "made-here") == [("create topic", "begun"), ("create topic", "done")]
 
 
 def test_making_a_topic_that_exists_changes_nothing(admin: AdminClient, operator: Visitor) -> None:

@@ -47,7 +47,8 @@ class Room:
         slaves: bool = False,
     ) -> dict[str, T]:
         """Return what `change` returns for each registered broker that the caller chose, by
-        address."""
+        address.
+        """
         addresses = await self._servers.addresses(cluster=cluster, broker=broker, slaves=slaves)
         return await self._servers.each(addresses, change, what)
 

@@ -62,7 +62,8 @@ class Silences:
 
     def check(self, address: str, what: str) -> None:
         """Raise SilentServerError if the caller is in haste and the server is known to be
-        silent."""
+        silent.
+        """
         found = self._silent.get(address)
         if _HASTE.get() is None or found is None:
             return
@@ -144,9 +145,8 @@ class Silences:
     def _error(address: str, what: str, silence: _Silence) -> SilentServerError:
         silent_s = asyncio.get_running_loop().time() - silence.since_s
         error = SilentServerError(
-            f"{address} has answered nothing for {silent_s:.1f} s, so it was not asked for {what}; "
-            "check "
-            "that the server runs, can be reached from here and does not hang",
+            f"{address} has answered nothing for {silent_s:.1f} s, so it was not "
+            f"asked for {what}; check that the server runs, can be reached from here and does not hang",
             address=address,
         )
         error.since_ms = silence.since_ms

@@ -81,7 +81,8 @@ class Action:
     @property
     def word(self) -> str:
         """The text that must be typed: the target, or only the end of an id, which is too long to
-        type."""
+        type.
+        """
         return self.target[-_WORD_CHARACTERS:] if _ID.fullmatch(self.target) else self.target
 
 

@@ -1,4 +1,4 @@
-"""Track how far a pipeline is: the pipeline reports it, and whoever runs it shows it."""
+"""Track how far a pipeline is: the pipeline reports it, and its caller shows it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Progress:
         """
 
     def end(self, step: str, outcome: str) -> None:
-        """Note that the step is done; `outcome` says in a few words what came of it."""
+        """Note that the step is done; `outcome` gives its result in a few words."""
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:

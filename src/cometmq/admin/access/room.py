@@ -220,7 +220,8 @@ class Access(Accounts):
         broker: str | None = None,
     ) -> list[str]:
         """Add to what a subject such as `User:name` may do; its resources must have no policy
-        yet."""
+        yet.
+        """
         return await self._put(
             requests.AUTH_CREATE_ACL,
             AclRequestHeader(subject=check_subject(subject)),
@@ -299,8 +300,7 @@ class Access(Accounts):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> dict[str, list[Acl]]:
-        """Return each broker's policies, by address; parts of subjects and resources select some.
-        """
+        """Return each broker's policies, by address; parts of subjects and resources select some."""
         return await self._at_brokers(
             lambda address: self._acls_at(address, subject_containing, resource_containing),
             "the policies",

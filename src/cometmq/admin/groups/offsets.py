@@ -456,7 +456,8 @@ class Offsets(Room):
 
     async def _reset_at(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
         """Reset one queue at a broker that keeps track of resets and passes them on to members
-        itself."""
+        itself.
+        """
         await self._servers.ask(
             address,
             requests.INVOKE_BROKER_TO_RESET_OFFSET,

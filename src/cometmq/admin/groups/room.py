@@ -266,7 +266,8 @@ class Groups(GroupReading):
 
     async def topics(self, group: str) -> list[str]:
         """Return the topics in which a group has an offset. Brokers before 5.0 do not know the
-        request."""
+        request.
+        """
         what = f"the topics of group {group}"
 
         addresses, missing = await self._brokers_and_missing(group)

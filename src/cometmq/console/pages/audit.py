@@ -1,5 +1,6 @@
 """Shows the audit log of the console: each action with its account, target, time, reason and
-outcome."""
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class _Filter:
 
     def takes(self, now_ms: int) -> Callable[[Entry], bool]:
         """Return a test for the entries that are wanted. Raises IllegalArgumentError for a text
-        that is no time."""
+        that is no time.
+        """
         since_ms = time_ms(self.since, now_ms) if self.since else None
         until_ms = time_ms(self.until, now_ms) if self.until else None
         text = self.q.lower()

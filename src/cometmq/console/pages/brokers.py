@@ -196,7 +196,7 @@ async def change_setting(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/broker/wipe", what="take write permission of broker")
+@routes.action("/broker/wipe", what="stop writes to broker")
 async def wipe(request: Request, form: Form) -> Action:
     """Keep producers from choosing a broker."""
     console, name, address = console_of(request), form["name"], form["address"]
@@ -206,13 +206,13 @@ async def wipe(request: Request, form: Form) -> Action:
         return _permitted(words(request), await console.admin.brokers.wipe_write_permission(name))
 
     return Action(
-        what="take write permission of broker",
+        what="stop writes to broker",
         target=name,
         perform=perform,
         back=broker_url(address),
         preview=[
             _(
-                "Within half a minute producers send to broker %(name)s no more; consumers go on.",
+                "Within half a minute producers no longer send to broker %(name)s; consumers go on.",
                 name=name,
             ),
             _(
@@ -223,7 +223,7 @@ async def wipe(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/broker/permit", what="give write permission to broker")
+@routes.action("/broker/permit", what="allow writes to broker")
 async def permit(request: Request, form: Form) -> Action:
     """Let producers choose a broker again."""
     console, name, address = console_of(request), form["name"], form["address"]
@@ -232,7 +232,7 @@ async def permit(request: Request, form: Form) -> Action:
         return _permitted(words(request), await console.admin.brokers.add_write_permission(name))
 
     return Action(
-        what="give write permission to broker",
+        what="allow writes to broker",
         target=name,
         perform=perform,
         back=broker_url(address),

@@ -1,5 +1,6 @@
 """Operators' actions on the offsets of consumer groups, after a preview of what is skipped or
-repeated."""
+repeated.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ async def reset(request: Request, form: Form) -> Action:
     else:
         # A time in the future is the end of every queue, whatever comes until then.
         first = _(
-            "Group %(group)s goes on in topic %(topic)s with what was stored from %(time)s on.",
+            "Group %(group)s goes on in topic %(topic)s with the messages stored from %(time)s on.",
             group=group,
             topic=topic,
             time=moment(at_ms),

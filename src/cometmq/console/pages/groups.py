@@ -147,7 +147,8 @@ def unknown_group(request: Request, name: str, configs: Known[views.GroupConfigs
 @routes.page("/member")
 async def member(request: Request) -> Response:
     """Show what a member of a group reports of itself, with `stacks=1` the stacks of its threads,
-    too."""
+    too.
+    """
     console = console_of(request)
     group = request.query_params.get("group", "")
     client_id = request.query_params.get("client", "")

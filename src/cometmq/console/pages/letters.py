@@ -187,7 +187,8 @@ def _rows(page: MessagePage | None) -> list[dict[str, Any]]:
 
 def choice_of(request: Request, group: str, given: Any) -> Choice:
     """Return what an address or a form selects. Raises HTTPException for a text that is no group or
-    no time."""
+    no time.
+    """
     now_ms = console_of(request).clock.now_ms()
     begin, end = given.get("begin", "").strip(), given.get("end", "").strip()
     try:
@@ -276,7 +277,8 @@ async def _redrive_all(
     request: Request, redrive_id: str, shown: Choice, *, only_group: bool
 ) -> Outcome:
     """Have the brokers send all letters again that a search finds, and report what each has
-    done."""
+    done.
+    """
     _, console = words(request), console_of(request)
     errors: Mapping[str, CometMQError] = {}
     try:
@@ -341,7 +343,7 @@ def _missing(
         return [_("%(count)s of the chosen letters no longer exist.", count=count)]
     return [
         _(
-            "%(count)s of those chosen were not found, and stay: %(why)s",
+            "%(count)s of the chosen letters were not found, and stay: %(why)s",
             count=count,
             why=str(errors[0]),
         )

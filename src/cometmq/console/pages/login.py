@@ -117,7 +117,8 @@ async def _login(request: Request) -> Response:
 @contextmanager
 def _unless_full() -> Iterator[None]:
     """Let people log in and look around when the audit log cannot be written. Actions are refused
-    then."""
+    then.
+    """
     try:
         yield
     except OSError as error:

@@ -256,7 +256,8 @@ def _listed(found: Iterable[MessageExt]) -> list[ListedMessage]:
 
 def _selection(request: Request) -> tuple[str, Callable[[MessageExt], bool] | None]:
     """Return the tags to ask the brokers for, and the other conditions that a message must
-    fulfil."""
+    fulfil.
+    """
     query = request.query_params
     tags = query.get("tags", "").strip()[:MAX_QUERY] or "*"
     text = query.get("text", "")[:MAX_QUERY]

@@ -58,7 +58,8 @@ class Seen:
 @routes.page("/producers")
 async def producers(request: Request) -> Response:
     """Show producers. With a group and a topic the request is one that brokers of all versions
-    know."""
+    know.
+    """
     console = console_of(request)
     group = request.query_params.get("group", "").strip()[:MAX_NAME]
     topic = request.query_params.get("topic", "").strip()[:MAX_NAME]
@@ -138,7 +139,8 @@ def _not_there(console: Console, name: str, error: CometMQError) -> dict[str, Co
 
 def _joined(told: Mapping[str, Mapping[str, Iterable[SeenProducer]]]) -> list[Seen]:
     """Join the brokers' answers: a client connects to several brokers, and each of them lists
-    it."""
+    it.
+    """
     joined: dict[tuple[str, str], Seen] = {}
     for broker, groups in told.items():
         for group, members in groups.items():

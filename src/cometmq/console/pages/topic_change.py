@@ -72,7 +72,8 @@ async def form_to_change(request: Request) -> Response:
 @routes.action("/topic/change", what="change topic")
 async def change(request: Request, form: Form) -> Action:
     """Change the values of a topic that a form gives, at one broker or at all that have the
-    topic."""
+    topic.
+    """
     console, name = console_of(request), text_field(form, "name")
     read = _new(form, "read_queues")
     write = _new(form, "write_queues")
@@ -94,7 +95,7 @@ async def change(request: Request, form: Form) -> Action:
     }
     changes = {field: value for field, value in changes.items() if value is not None}
     if not (changes or attributes or removed):
-        raise HTTPException(400, "nothing is changed; fill in what should be different")
+        raise HTTPException(400, "nothing is changed; fill in the values that should change")
 
     async def perform() -> Outcome:
         before = await console.admin.topics.update(
@@ -151,7 +152,8 @@ async def delete(request: Request, form: Form) -> Action:
 
 def _new(form: Form, field: str) -> int | None:
     """Return the number that the user put in place of the form's first one, None if it is the
-    same."""
+    same.
+    """
     if form.get(field, "").strip() == form.get(f"was_{field}", ""):
         return None
     return number_field(form, field, 1, MOST_QUEUES)
@@ -159,7 +161,8 @@ def _new(form: Form, field: str) -> int | None:
 
 def _chosen(form: Form, field: str, choices: Collection[str]) -> str | None:
     """Return the choice that the user made in place of the form's first one, None if it is the
-    same."""
+    same.
+    """
     chosen = choice_field(form, field, ("", *choices), "")
     return None if chosen in ("", form.get(f"was_{field}", "")) else chosen
 
@@ -190,7 +193,8 @@ async def _losses(
     broker: str | None,
 ) -> list[str]:
     """Say what clients lose by a change: queues that are no longer read, permissions that are
-    removed."""
+    removed.
+    """
     console, _ = console_of(request), words(request)
     names = {data.master(): data.broker_name for data in route.broker_datas}
     told = {

@@ -56,7 +56,8 @@ _MOST_DELAY_S: Final = 366 * 24 * 3600
 
 class Copy(NamedTuple):
     """Holds the first values of the form, and what the form cannot hold of the message they are
-    from."""
+    from.
+    """
 
     message: MessageExt
     has_body: bool

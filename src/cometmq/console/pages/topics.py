@@ -167,7 +167,7 @@ async def new(request: Request) -> Response:
     return render(request, "topic_new.html", values)
 
 
-@routes.action("/topics/new", what="make topic")
+@routes.action("/topics/new", what="create topic")
 async def create(request: Request, form: Form) -> Action:
     """Make a topic that does not exist yet, in a cluster or at one broker."""
     console, name = console_of(request), text_field(form, "name")
@@ -197,7 +197,7 @@ async def create(request: Request, form: Form) -> Action:
         return Outcome("made", [f"{address}: {_('made')}" for address in done])
 
     return Action(
-        what="make topic",
+        what="create topic",
         target=name,
         perform=perform,
         back=url("/topic", name=name),

@@ -222,7 +222,8 @@ for _question in QUESTIONS:
 
 def _told(reason: Reason) -> list[tuple[Evidence, list[Evidence]]]:
     """Group the evidence of a reason by the answer that it came from, under the first figure of
-    each."""
+    each.
+    """
     told: dict[tuple[str, str, int], list[Evidence]] = {}
     for evidence in reason.evidence:
         told.setdefault((evidence.request, evidence.address, evidence.at_ms), []).append(evidence)

@@ -1,5 +1,6 @@
 """Holds the accounts that may log in to the console, with their roles, and checks their
-passwords."""
+passwords.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +92,8 @@ class Accounts:
 
     def become(self, others: Accounts) -> list[str]:
         """Take over the accounts of another object; return the names of those that are gone or have
-        changed."""
+        changed.
+        """
         before, self._accounts = self._accounts, others._accounts
         self.changes += 1
         return [name for name, kept in before.items() if self._accounts.get(name) != kept]

@@ -31,7 +31,8 @@ MAX_KEYS: Final = 10_000
 
 class _Bound(NamedTuple):
     """Is a limit on wrong passwords: its name, how many there may be, and the longest wait after
-    them."""
+    them.
+    """
 
     limit: str
     faults: int
@@ -40,7 +41,8 @@ class _Bound(NamedTuple):
 
 class _Faults(NamedTuple):
     """Counts the remembered wrong passwords, since when, and when the next password is looked
-    at."""
+    at.
+    """
 
     faults: float = 0.0
     at_s: float = 0.0

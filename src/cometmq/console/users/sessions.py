@@ -1,5 +1,6 @@
 """Keeps the sessions of the console. A session ends by time, by logging out, or with the
-console."""
+console.
+"""
 
 from __future__ import annotations
 

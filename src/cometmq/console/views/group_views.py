@@ -1,5 +1,6 @@
 """Gathers the contents of the pages of consumer groups; facts that servers do not report stay
-unknown."""
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -295,7 +296,8 @@ async def connections_of(console: Console, group: str) -> Known[GroupConnections
 
 async def progress_of(console: Console, group: str) -> Known[GroupProgress]:
     """Return how far a group is at the brokers that answer; empty for a group that none of them
-    knows."""
+    knows.
+    """
 
     async def ask() -> Known[GroupProgress]:
         answers = await at_brokers(
@@ -352,7 +354,8 @@ async def state_of(console: Console, group: str) -> GroupState:
 
 async def states_of(console: Console, groups: Iterable[str]) -> list[GroupState]:
     """Return the state of some groups. Answers that are late for this page are there for a later
-    refresh."""
+    refresh.
+    """
     found = await ask_each(groups, lambda group: state_of(console, group))
     return [
         state.value or GroupState(group, Known(None, state.error), Known(None, state.error), None)
@@ -446,7 +449,8 @@ async def few_at_once(names: Iterable[str], ask: Callable[[str], Awaitable[T]]) 
 
 def _nothing(results: Mapping[str, Any]) -> Any:
     """Take nothing from a partial answer: one server was asked, or the answers only count
-    together."""
+    together.
+    """
     del results
     return None
 

@@ -46,7 +46,8 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """Holds the steps of one message, in the order of time, and when the first begins and the last
-    ends."""
+    ends.
+    """
 
     msg_id: str
     topic: str

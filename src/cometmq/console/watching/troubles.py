@@ -202,7 +202,8 @@ class Troubles:
 
 def _compared(online: GroupConnections) -> list[str]:
     """Return the members to ask: a single member agrees with itself, and pull consumers select for
-    themselves."""
+    themselves.
+    """
     if online.consume_type != PUSH or len(online.clients) < 2:
         return []
     return sorted(client.client_id for client in online.clients)[:MOST_MEMBERS]

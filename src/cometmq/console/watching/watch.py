@@ -53,7 +53,8 @@ _MOST_GONE: Final = 100
 @dataclass(frozen=True, slots=True)
 class BrokerState:
     """Holds a broker's last report of itself, or why it gave none. `info` is empty without a
-    report."""
+    report.
+    """
 
     at: BrokerAddress
     info: Mapping[str, str]
@@ -70,7 +71,8 @@ class BrokerState:
     @property
     def is_silent(self) -> bool:
         """Whether it gave no answer. A refusal, or an answer that it does not know the question, is
-        one."""
+        one.
+        """
         return self.error is not None and not isinstance(self.error, RemoteError)
 
     @property

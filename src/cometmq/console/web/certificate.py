@@ -31,7 +31,8 @@ LOOK_S: Final = LOOK_PERIOD_S
 
 class _Read(NamedTuple):
     """Holds the certificate of one version of the files; `expires_ms` is None if that cannot be
-    found out."""
+    found out.
+    """
 
     marks: dict[Path, FileMark]
     context: ssl.SSLContext

@@ -200,7 +200,8 @@ class Connection(H11Protocol):
 
     def resume_writing(self) -> None:
         """Go on sending: the client has taken most of the waiting bytes, so the bytes that wait now
-        are new."""
+        are new.
+        """
         self._unsent = 0
         super().resume_writing()
 
@@ -214,7 +215,8 @@ class Connection(H11Protocol):
     @property
     def waits_since(self) -> float | None:
         """When it was opened, or its last answer was whole, by the loop's clock; None while it
-        answers."""
+        answers.
+        """
         return None if self._is_answering else self._rests_s
 
     def make_room(self) -> None:

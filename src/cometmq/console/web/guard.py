@@ -1,5 +1,6 @@
 """Stands before all pages: checks each caller and its address, and limits what browsers may do with
-the answers."""
+the answers.
+"""
 
 from __future__ import annotations
 
@@ -202,7 +203,8 @@ class Guard:
 
     def _check_origin(self, request: Request) -> None:
         """Refuse a host name that is not the console's, a long address, and requests of other
-        sites' pages."""
+        sites' pages.
+        """
         host = request.headers.get("host", "")
         name = _host_name(host)
         if not name:

@@ -1,4 +1,4 @@
-"""Audit round by round, until the process is told to stop."""
+"""Audit round by round, until a signal stops the process."""
 
 from __future__ import annotations
 
