@@ -63,7 +63,7 @@ def test_a_mistake_is_said_with_the_file_and_the_table() -> None:
 )
 def test_of_sparks_traces_the_cause_is_said(text: str, cause: str) -> None:
     said = str(said_of(SparkError(text)))
-    assert said.startswith(f"replay ended before it was done: {cause} (put that right")
+    assert said.startswith(f"replay ended before it was done: {cause} (repair this")
     assert "\n" not in said
 
 

@@ -287,8 +287,8 @@ def _effects(_: Say, moves: Sequence[Move]) -> list[str]:
     if unknown:
         said.append(
             _(
-                "In %(count)s queues the group has committed no offset, so what it skips or gets again "
-                "there is not known; %(below)s messages lie before the place where it goes on.",
+                "In %(count)s queues the group has committed no offset, so it is not known what the "
+                "group skips or gets again there; %(below)s messages lie before the place where it goes on.",
                 count=number(len(unknown)),
                 below=number(sum(max(0, at.target - at.at.min_offset) for at in unknown)),
             )

@@ -310,8 +310,8 @@ async def _redrive_all(
     sent, skipped = sum(d.sent_count for d in done), sum(d.skipped_count for d in done)
     if errors:
         return Outcome(
-            "%(sent)s sent again; %(failed)s brokers failed. Send all that this search finds again: "
-            "what was sent is left out.",
+            "%(sent)s sent again; %(failed)s brokers failed. Send all that this search finds again; "
+            "letters that were sent are left out.",
             lines,
             failed=True,
             values={"sent": sent, "failed": len(errors)},

@@ -194,7 +194,7 @@ async def create(request: Request, form: Form) -> Action:
             cluster=place.get("cluster"),
             broker=place.get("broker"),
         )
-        return Outcome("made", [f"{address}: {_('made')}" for address in done])
+        return Outcome("created", [f"{address}: {_('created')}" for address in done])
 
     return Action(
         what="create topic",

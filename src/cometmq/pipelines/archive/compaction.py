@@ -158,8 +158,8 @@ class Compaction:
         if changed := self._changed(group, form):
             return changed
         raise StoreCorruptError(
-            f"compacted files of {self._archive.layout.data} are not what they were made of; "
-            "nothing was changed. See that disk and memory of the workers are sound"
+            f"compacted files of {self._archive.layout.data} differ from the files that "
+            "they were made of; nothing was changed. Check disk and memory of the workers"
         )
 
     def _commit(
