@@ -211,7 +211,7 @@ class _Keeper:
         return batch
 
     def conclude(self, batch: _Batch, verdict: object) -> None:
-        """Tell the store which keys are done and which are free again; log its failures."""
+        """Report to the store which keys are done and which are free again; log its failures."""
         done = batch.done_count(verdict)
         for place, held in enumerate(batch.held):
             if held is None:

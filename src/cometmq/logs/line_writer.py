@@ -2,7 +2,7 @@
 
 A terminal may be closed, a pipe's reader may be gone or asleep, a disk may be full. None of that is
 a reason for a server to stop serving, so a separate thread writes the lines. It counts the lines
-that it cannot write, and tells the number as soon as it can write again.
+that it cannot write, and reports the number as soon as it can write again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cometmq.forks import PROCESS
 MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
 # In virtual time a thread of this name may start, since nothing waits for its work.
 THREAD_NAME: Final = "write-lines"
-# How often the thread calls `more` and tries to tell about lost lines.
+# How often the thread calls `more` and tries to report lost lines.
 _RETRY_S: Final = 1.0
 # How long a process that ends waits for its lines to be written.
 _DRAIN_S: Final = 1.0
@@ -136,7 +136,7 @@ class LineWriter:
             batch += map(_encoded, more or ())
             written = not batch and not lost
             if written:
-                with suppress(OSError):  # the next line tells
+                with suppress(OSError):  # the next line reports it
                     self._descriptor()
             else:
                 head = self._tell_lost(lost, reason) if lost and self._tell_lost is not None else ""

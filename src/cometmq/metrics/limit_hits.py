@@ -1,8 +1,8 @@
 """Count how often each limit of a server refused something.
 
 Every refusal of a request is an error with the limit's name (`CometMQError.limit`), which the
-connection counts where it turns the error into an answer. What is refused without an error is
-counted by `hit`: connections, pulls that are answered at once instead of being held, and the like.
+connection counts where it turns the error into an answer. `hit` counts refusals without an error:
+connections, pulls that are answered at once instead of being held, and the like.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ from cometmq.metrics.catalogue import Server
 class Limit:
     """Describes one limit.
 
-    `at` is `module:CONSTANT`, and empty for a configuration key. `beyond` says what happens to what
-    exceeds the limit, `ample` why real use stays below the default. A limit that `slows` is
-    reached in regular service, too, so no alert should tell of it.
+    `at` is `module:CONSTANT`, and empty for a configuration key. `beyond` says what happens beyond
+    the limit, `ample` why real use stays below the default. A limit that `slows` is reached in
+    regular service, too, so no alert should report it.
     """
 
     name: str
@@ -43,7 +43,7 @@ _BROKER: Final = (Server.BROKER,)
 _NAMESRV: Final = (Server.NAMESRV,)
 _BOTH: Final = (Server.BROKER, Server.NAMESRV)
 
-# What most limits do to what exceeds them.
+# The effect of most limits beyond their value.
 _BUSY: Final = "SYSTEM_BUSY: clients try again"
 _ERROR: Final = "SYSTEM_ERROR"
 _WRONG: Final = "INVALID_PARAMETER"

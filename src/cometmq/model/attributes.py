@@ -124,7 +124,7 @@ def _check(name: str, attribute: Attribute, value: str) -> None:
             allowed = ", ".join(sorted(attribute.values - attribute.refused.keys()))
             raise IllegalArgumentError(f"{name}={value[:40]!r} is none of {allowed}")
         return
-    # What Java's Long.parseLong reads.
+    # The texts that Java's Long.parseLong reads.
     is_number = _NUMBER.fullmatch(value) is not None
     if not is_number or not attribute.least <= int(value) <= attribute.most:
         raise IllegalArgumentError(

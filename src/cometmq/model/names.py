@@ -16,7 +16,7 @@ SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 # The topic of CometMQ's own records that have no queue; see `cometmq.store.delivery_note`.
 DELIVERY_NOTE_TOPIC: Final = "rmq_sys_delivery_note"
-# What groups have popped and acknowledged; see docs/internals/pop.md.
+# The topic of records of popped and acknowledged messages; see docs/internals/pop.md.
 POP_LOG_TOPIC: Final = "rmq_sys_pop_log"
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

@@ -1,10 +1,10 @@
 """Knows which brokers are alive at which addresses, and which queues of which topics they hold.
 
 The rules are those of Java's RouteInfoManager, without its locks, sockets and log lines: every
-method is one step on plain tables, tells by its result what happened, and takes time from its clock
-only. Two states that Java can get into do not arise here: a broker name without any address (Java
-creates one when it refuses a first registration of a single topic), and a live entry that no scan
-removes (Java keeps such an entry when another broker takes over the id).
+method is one step on plain tables, reports by its result what happened, and takes time from its
+clock only. Two states that Java can get into do not arise here: a broker name without any address
+(Java creates one when it refuses a first registration of a single topic), and a live entry that no
+scan removes (Java keeps such an entry when another broker takes over the id).
 
 Longer than 500 lines: every method keeps several of the tables in step.
 """
@@ -124,8 +124,8 @@ class LiveBroker:
 
 @dataclass(slots=True)
 class _Served:
-    """What one broker name serves, by topic. Mappings are kept as JSON, which takes a third of the
-    memory and is nothing that Python's collector goes through.
+    """The queues and mappings of one broker name, by topic. Mappings are kept as JSON, which takes
+    a third of the memory and is nothing that Python's collector goes through.
     """
 
     queues: dict[str, TopicQueues] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class RouteTable:
         self._lost: dict[str, tuple[LostBroker, dict[str, TopicQueues]]] = {}
         # Counts the changes of facts that a route contains.
         self.changes = 0
-        # What brokers that are gone have served, and who is told that `release` has something to do.
+        # Tables of lost brokers, and the callback for when `release` has something to do.
         self._gone: list[dict[str, Any]] = []
         self.on_gone: Callable[[], None] | None = None
 
@@ -208,7 +208,7 @@ class RouteTable:
 
         None means that a single topic came before its broker was known: the broker has to send all
         its topics first. A result that is not `accepted` means that a broker with a later state
-        version holds the id; the sender is not told so (Java answers with success).
+        version holds the id; the sender gets no sign of this (Java answers with success).
         """
         name = registration.broker_name
         known = self._brokers.get(name)

@@ -46,7 +46,7 @@ class ReplicationConfig:
     ha_listen_port: int = field(default=0, metadata={"min": 0, "max": 65535})
     # CometMQ's own: the port that slaves are sent to, where it is not the one listened on.
     advertised_ha_port: int = field(default=0, metadata={"min": 0, "max": 65535})
-    # Where a slave finds its master; without it name servers tell.
+    # Where a slave finds its master; without it name servers give the address.
     ha_master_address: str | None = None
     ha_send_heartbeat_interval: int = field(default=5_000, metadata={"min": 1})
     ha_housekeeping_interval: int = field(default=20_000, metadata={"min": 1})

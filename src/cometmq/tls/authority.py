@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _AUTHORITY_DAYS: Final = 3650
 _DAYS: Final = 397
-# What is valid for less than this is made again at the next start.
+# Certificates that are valid for less than this are made again at the next start.
 _RENEW_BEFORE: Final = datetime.timedelta(days=30)
 # Clocks of others may be behind.
 _BACKDATED: Final = datetime.timedelta(days=1)

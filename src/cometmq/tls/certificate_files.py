@@ -26,7 +26,7 @@ _WARN_EVERY_MS: Final = 86_400_000
 # X509_V_ERR_CERT_HAS_EXPIRED
 _EXPIRED: Final = 10
 
-# What identifies the contents of a file: its time, size and number; None if it cannot be looked at.
+# The version of a file: its time, size and number; None if it cannot be read.
 FileMark = tuple[int, int, int] | None
 
 
@@ -38,7 +38,7 @@ class EndWarning:
         self._warned_ms = 0
 
     def look(self, expires_ms: int | None, now_ms: int) -> None:
-        """Warn if it is time. `expires_ms` is None without a certificate, or if nobody can tell."""
+        """Warn if it is time. `expires_ms` is None without a certificate, or if it is unknown."""
         left_s = WARN_BEFORE_S + 1.0 if expires_ms is None else (expires_ms - now_ms) / 1000
         if left_s > WARN_BEFORE_S:
             self._warned_ms = 0
@@ -135,7 +135,7 @@ def end_of(certificate: Path, serving: ssl.SSLContext) -> int | None:
     """Return when a server's certificate expires, in ms since the epoch; 0 if it has, None if
     that cannot be found out.
 
-    Python's ssl tells the contents of a certificate only to a peer that trusts it. So this asks as
+    Python's ssl shows the contents of a certificate only to a peer that trusts it. So this asks as
     such a peer would, in memory.
     """
     asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -129,7 +129,7 @@ class RecordReader(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._tls.resume_writing()
 
-    # What the user of TLS says
+    # Called by the user of TLS
 
     def hold(self) -> None:
         """Give TLS nothing until `release`."""

@@ -71,14 +71,15 @@ class ServerTls:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What serves the next connection."""
+        """The TLS context of the next connection."""
         assert self._loaded is not None, "the certificates are not loaded"
         assert self._loaded.serving is not None, "this server has no certificate"
         return self._loaded.serving
 
     @property
     def own(self) -> Callable[[], ssl.SSLContext] | None:
-        """What gives this server's own connections their context; None if they are plain."""
+        """The function that gives this server's own connections their context; None if they are
+        plain."""
         return self._own_context if self.config.encrypts_own else None
 
     def _own_context(self) -> ssl.SSLContext:

@@ -1,7 +1,7 @@
 """Serve an accepted connection by TLS.
 
-A transport of asyncio, or of uvloop, reads as soon as it is made, before TLS is set up. What it has
-read then is handed to TLS as if it came later. Why not let the loop do all of it
+A transport of asyncio, or of uvloop, reads as soon as it is made, before TLS is set up. Bytes that
+it has read by then are handed to TLS as if they came later. Why not let the loop do all of it
 (`connect_accepted_socket(ssl=…)`): the transport that it returns does not count the bytes that wait
 in the one beneath, so a peer that does not read would hold megabytes that nobody sees.
 """
@@ -167,7 +167,7 @@ class _Entry(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._received: list[bytes] = []
-        # What took over, if something has.
+        # The protocol that took over, if one has.
         self._protocol: asyncio.Protocol | None = None
         self._ended = self._lost = False
         self._failure: Exception | None = None
