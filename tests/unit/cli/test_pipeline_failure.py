@@ -87,7 +87,7 @@ def test_what_shows_itself_is_left_as_it_is() -> None:
 def test_who_stops_it_is_told_how_it_goes_on(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     try:
-        with pytest.raises(StoppedError, match="replay was stopped; run again") as stopped:
+        with pytest.raises(StoppedError, match="replay was stopped; run it again") as stopped:
             _stop_within(number)
     finally:
         logging.disable(logging.NOTSET)

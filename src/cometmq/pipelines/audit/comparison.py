@@ -148,9 +148,7 @@ class Comparison:
         return notes, archived(self._spark, config.archive, config.topics, names)
 
     def _logged(self) -> Ranges:
-        """Return the ranges to read of the log: messages behind the cut show that sends were not
-        lost.
-        """
+        """Return the ranges to read of the log; messages behind the cut show what was not lost."""
         latest = self._log.ranges(self._config.topics)
         return {
             queue: (low, max(end, latest.get(queue, (0, 0))[1]))
@@ -369,9 +367,7 @@ class Comparison:
                 yield queue
 
     def _said_by(self, ledger: str | Ledger | None) -> str:
-        """Return the kind of evidence for sends, or for consumptions, where this ledger may be
-        given.
-        """
+        """Return the kind of evidence for sends or consumptions if this ledger may be given."""
         if ledger is not None:
             return LEDGER
         return TRACE if self._config.trace_topic else OFFSETS
