@@ -37,9 +37,9 @@ _NODE: Final = "the name of a node"
 # be stopped: nobody would be left to start it again.
 MAIN: Final = "main"
 _STOPS: Final = frozenset({"kill", "power_off", "pause", "resume", "restart", "wipe"})
-# The types of the parameters that name nodes.
-# What may happen to a state file.
+# The kinds of damage to a state file.
 Damage = Literal["empty", "cut", "zeros", "digit"]
+# The types of the parameters that name nodes.
 NodeName = Annotated[str, _NODE]
 NodeNames = Annotated[list[str], _NODE]
 
