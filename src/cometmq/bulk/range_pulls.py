@@ -342,7 +342,7 @@ class RangePulls:
 
 def _has_come_on(answer: PullAnswer, offset: int) -> bool:
     """Return whether an answer goes beyond `offset`, and nothing in front of that is missing, so that
-    it counts whoever gave it.
+    it counts from any broker.
     """
     header = answer.header
     return header.next_begin_offset > offset and header.min_offset <= offset

@@ -229,7 +229,7 @@ class WindowPulls:
             return
         try:
             address = await address_of(self._instance, self._queue)
-            # Of a slave's answers, not all count (RangePulls).
+            # Not all answers of a slave count (RangePulls).
             if address != self._instance.routes.master_address(self._queue.broker_name):
                 self._ended = True
                 return

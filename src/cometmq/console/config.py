@@ -78,7 +78,7 @@ class ConsoleConfig:
         if is_loopback(self.host):
             return ""
         if self.accounts is None:
-            return "there is no login: whoever reaches the port acts on the cluster as an operator"
+            return "there is no login: everybody that reaches the port acts on the cluster as an operator"
         if self.certificate is None:
             return "there is no TLS: passwords and sessions can be read on the network"
         return ""

@@ -114,7 +114,7 @@ _declare(
 _declare(
     "NAME_FAULTS", "users.logins", "wrong passwords",
     "Wrong passwords for one name from an address, of which one is forgotten each minute.",
-    "429, for a second, and twice as long each time, up to a minute", "who mistypes looks it up",
+    "429, for a second, and twice as long each time, up to a minute", "a user that mistypes looks it up",
 )  # fmt: skip
 _declare(
     "ADDRESS_FAULTS", "users.logins", "wrong passwords",

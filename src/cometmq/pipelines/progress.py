@@ -85,8 +85,8 @@ class Step:
 
 
 class JobTasks:
-    """Counts the tasks of a group of Spark jobs. Of a job that has ended Spark is asked once: an
-    audit has hundreds, and Spark goes through all stages that it remembers to find one.
+    """Counts the tasks of a group of Spark jobs. Spark is asked about a job that has ended only
+    once: an audit has hundreds, and Spark goes through all stages that it remembers to find one.
     """
 
     def __init__(self, tracker: Any, group: str) -> None:

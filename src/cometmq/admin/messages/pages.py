@@ -44,7 +44,7 @@ from cometmq.protocol.redrive import NO_END_MS
 MAX_PAGE: Final = 500
 MAX_QUEUES: Final = 512
 _MAX_CURSOR: Final = 16 * 1024
-# Of one page, beyond the first pull of each queue.
+# The bounds of one page, beyond the first pull of each queue.
 _MAX_LOOKED_AT: Final = 5000
 _MAX_LOOKED_BYTES: Final = 64 * 1024 * 1024
 _MAX_PULLS: Final = 200
@@ -229,7 +229,7 @@ class _Merge:
     ends: list[_End] = field(default_factory=list)
     errors: dict[str, CometMQError] = field(default_factory=dict)
     looked_at: int = 0
-    # Of bodies, decompressed.
+    # Bytes of decompressed bodies.
     looked_bytes: int = 0
     pulls: int = 0
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PULLS_AT_ONCE))

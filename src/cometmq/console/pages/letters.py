@@ -49,7 +49,7 @@ MAX_SORTED: Final = 200
 # Up to this many letters are sent with an outcome for each; of more the brokers only report counts.
 MAX_EACH: Final = 500
 _MAX_EACH_BYTES: Final = 32 * 1024 * 1024
-# A search by key looks at all letters of its time. Of more than these it shows no dry run.
+# A search by key looks at all letters of its time. With more letters than these there is no dry run.
 MAX_DRY_RUN_LETTERS: Final = 20_000
 MAX_DRY_RUN_BYTES: Final = 256 * 1024 * 1024
 PAGE_LETTERS: Final = 50

@@ -43,7 +43,7 @@ _PROGRESS_AT_ONCE: Final = 4
 _PROGRESS_SILENCE_S: Final = 10.0
 # A question about all groups is much work for a broker: it then rests for this many times its duration.
 _REST: Final = 20.0
-# Of this many groups with the most lag a history is kept, of the others only the newest lag.
+# How many groups, those with the most lag, have a history; the others have only the newest lag.
 _REMEMBERED_GROUPS: Final = 500
 # For how long, and how many, brokers are shown that are no longer registered.
 _KEPT_MS: Final = 60 * 60 * 1000

@@ -35,8 +35,8 @@ log = structlog.get_logger(__name__)
 
 ORDER: Final = ("topic", "hour", "broker", "queue_id", "queue_offset")
 CODEC: Final = "zstd"
-# Of uncompressed columns in a row group. Readers pass over groups in which no offset is wanted, and
-# divide a file among tasks by its groups. Parquet's own 128 MiB would give most files one.
+# Bytes of uncompressed columns in a row group. Readers pass over groups in which no offset is wanted,
+# and divide a file among tasks by its groups. Parquet's own 128 MiB would give most files one.
 ROW_GROUP_BYTES: Final = 16 << 20
 # Columns of which nearly every value is another one. Parquet would look for a dictionary of each in
 # every row group, find that it is larger than the values, and encode them again without.

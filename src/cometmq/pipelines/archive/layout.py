@@ -27,8 +27,7 @@ T = TypeVar("T")
 # Version 1 knows the first schema only, version 2 the first two, version 3 all. Since version 4 commits
 # are numbered on this machine, too: a version that knows only `_pending.json` would pass over one.
 VERSIONS: Final = (1, 2, 3, 4)
-# Spark names directories so. Of the characters that topic names may have, only this one needs
-# escaping.
+# The names that Spark gives directories. Only this one of the characters in topic names needs escaping.
 _PERCENT: Final = "%"
 _ESCAPED: Final = "%25"
 # topic=…/hour=…/file

@@ -69,8 +69,8 @@ class Config(Settings, frozen=True):
     work_path: where workers note which messages are gone if `path` is a URI: on a cluster, a
         directory that they and the driver see; without one such messages fail the run.
     columns: of the files: `compact` leaves out columns that follow from others (keys, tags and
-    more), `all` writes every column. verify: `new` proves new files; `all` reads all files again,
-    and compares files whose log may
+        more), `all` writes every column.
+    verify: `new` proves new files; `all` reads all files again, and compares files whose log may
         have expired with their proofs.
     """
 

@@ -36,7 +36,7 @@ class Cell(msgspec.Struct):
     consumed: dict[str, int] = {}
     explained: int = 0
     unexplained: int = 0
-    # Of a stream: differences that are judged again.
+    # In a stream: differences that are judged again.
     waiting: int = 0
 
     @property

@@ -166,8 +166,9 @@ class Config(Settings, frozen=True):
     sent: the senders' own table of what they sent, see Ledger; a path alone will do.
     consumed: the consumers' own table of what they consumed, in the same form.
     trace_topic: the topic of clients' traces, which show sends and consumptions where no ledger is
-    given. business_key: identifies a message for the application: a Spark SQL expression over its
-        columns ("keys[0]"), or a property's name. No two messages of a topic may have the same.
+        given.
+    business_key: identifies a message for the application: a Spark SQL expression over its columns
+        ("keys[0]"), or a property's name. No two messages of a topic may have the same.
     subscriptions: what a group selects: tags ("paid || open") or { sql = "…" }; everything if left
         out.
     rules: causes that only you know.
@@ -177,13 +178,15 @@ class Config(Settings, frozen=True):
     delay_levels: messageDelayLevel of the brokers.
     work_path: a directory that driver and workers see; a temporary one of this machine if left out.
     mode: `once` audits what is there now, `stream` goes on until it is stopped.
-    state: of a stream: a directory that driver and workers see, where it keeps what it has judged and
-        what waits.
+    state: of a stream: a directory that driver and workers see, where it keeps what it has judged
+        and what waits.
     interval_s: of a stream: from the beginning of one round to that of the next.
     hold_s: of a stream: for this long nothing is judged for good, and no difference counts as
-    unexplained. patience_s: of a stream: for this long a message that waits to be archived or
-    consumed is judged again. max_messages: of a round of a stream. keep_days: of a stream: for how
-    many days numbers are kept by hour; older ones are summed up.
+        unexplained.
+    patience_s: of a stream: for this long a message that waits to be archived or consumed is judged
+        again.
+    max_messages: of a round of a stream.
+    keep_days: of a stream: for how many days numbers are kept by hour; older ones are summed up.
     """
 
     topics: list[str]

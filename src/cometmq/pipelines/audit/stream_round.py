@@ -1,13 +1,13 @@
 """Compare, in one round of a stream, new messages and those without a verdict.
 
-Messages are read once. Of those without a verdict, and for a while of those that have one, the facts
-stay in tables (`stream_state`): the first are judged again, the others only show that copies and
-late evidence belong to something. Evidence is read again from the oldest message on that waits.
+Messages are read once. Facts of messages without a verdict stay in tables (`stream_state`) to be
+judged again. Facts of judged messages stay for a while, to show that copies and late evidence belong
+to something. Evidence is read again from the oldest message on that waits.
 
 A message gets its verdict when
 
 - it was stored `hold_s` ago, so that everything that follows a message soon (its archiving, records
-of its sending and consuming, copies of it) was read;
+  of its sending and consuming, copies of it) was read;
 - none of its differences has a cause that time removes (`settings.WAITING`), or `patience_s` are over;
 - no difference was without an explanation for the first time less than `hold_s` ago.
 

@@ -51,8 +51,8 @@ _COUNTED: Final = ("store_time",)
 class Config(Settings, frozen=True, kw_only=True):
     """group: the group of the dead letters.
     topics: only letters that came from these topics. reasons: only letters for one of these
-    reasons. reason_property: the property in which the application says why it gave up; without it,
-    a
+        reasons.
+    reason_property: the property in which the application says why it gave up; without it, a
         letter's reason is the number of attempts.
     send: send the chosen ones; false only shows what there is.
     to: `topic`, where all groups of the topic see them, or `group`, the group's retry topic. Do not

@@ -59,7 +59,7 @@ class Progress(msgspec.Struct, kw_only=True):
 
     chunks_done: how many chunks are finished.
     bases: for each target queue, the offset from which on its log may hold messages that the chunk
-    in progress has sent.
+        in progress has sent.
 
     The counts are those of finished chunks. `ended` is when the last one was.
     """

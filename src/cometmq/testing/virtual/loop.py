@@ -82,7 +82,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             super().run_forever()
 
     def fail(self, error: BaseException) -> None:
-        """End the run with `error` after this callback, whoever may catch it in there."""
+        """End the run with `error` after this callback, even if code in there catches it."""
         if self._failure is None:
             self._failure = error
 
@@ -221,7 +221,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - it reaches whoever awaits the future
+        except Exception as error:  # noqa: BLE001 - it reaches the task that awaits the future
             done.set_exception(error)
         return done
 

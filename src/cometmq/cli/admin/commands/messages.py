@@ -109,7 +109,7 @@ async def query_by_id(
     _check_again(group, client, send=bool(send_message))
     acts = bool(send_message) or (group is not None and client is not None)
     found = {one: await _found(run, one, topic, cluster) for one in ids}
-    # Of a batch the first messages are shown.
+    # The first messages are shown, also of a batch.
     messages = {
         one: at[0]
         for one, at in found.items()

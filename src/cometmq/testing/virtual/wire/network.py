@@ -42,9 +42,9 @@ class VirtualNetwork:
     """Carries bytes between hosts in simulated time. For the loop's thread only.
 
     Each link, which is a pair of hosts and a direction, draws its own usual latency from
-    `latency_s` (minimum, maximum). Of the reads, a part of `split_chance` gets only a piece of what
-    has arrived. `record` is called with the name of a node and a text for each fault and for each
-    connection that is made, refused or lost by an error.
+    `latency_s` (minimum, maximum). A read gets, with the probability `split_chance`, only a piece
+    of the bytes that have arrived. `record` is called with the name of a node and a text for each
+    fault and for each connection that is made, refused or lost by an error.
     """
 
     def __init__(
