@@ -2,7 +2,7 @@
 
 python examples/idempotent_consumer.py 127.0.0.1:9876 done.db
 
-Send orders with `Message("orders", b"...", keys=["O-1001"])`; the first key tells one from another.
+Send orders with `Message("orders", b"...", keys=["O-1001"])`; the first key identifies an order.
 """
 
 import signal

@@ -29,8 +29,8 @@ HEAD: Final = """\
 
 Everything that others send to a broker or a name server is bounded. A refusal says what there was, the name of the
 limit, its value and what to do: `this broker has 200000 topics, the limit maxTopics is 200000; remove some, or raise it`. The
-metric `cometmq_limit_hits_total` counts the refusals of each limit by its name, from 0 on, so that an alert can tell the first
-one ([metrics](metrics.md), alert `CometMQLimitHit`).
+metric `cometmq_limit_hits_total` counts the refusals of each limit by its name, from 0 on, so that
+an alert can report the first one ([metrics](metrics.md), alert `CometMQLimitHit`).
 
 Names in capitals are constants of the code. All others are [configuration keys](configuration.md); those marked *live* may
 be changed while the broker runs. Names of topics (127 characters) and groups (120) follow RocketMQ's rules, which are no

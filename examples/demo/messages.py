@@ -21,7 +21,7 @@ GROUP: Final = "order-archive"
 CONSUMERS: Final = ("consumer-1", "consumer-2")
 QUEUE_COUNT: Final = 8
 IN_FLIGHT: Final = 64
-# Nothing of this takes a second; who waits longer waits in vain.
+# Nothing of this takes a second, so a longer wait would be in vain.
 DEADLINE_S: Final = 20.0
 
 
@@ -46,7 +46,7 @@ async def run_messages(
         await asyncio.gather(*(_send(producer, feed, tally) for _ in range(IN_FLIGHT)))
         async with asyncio.timeout(DEADLINE_S):
             await tally.complete.wait()
-    # The consumers have left and committed; whatever is told now is told by the broker.
+    # The consumers have left and committed, so these offsets come from the broker.
     async with AdminClient(namesrv) as admin:
         return await admin.offsets.of_topic(TOPIC, GROUP)
 

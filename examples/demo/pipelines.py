@@ -1,5 +1,5 @@
-"""The last part: what was sent goes to Parquet on local Spark, and an audit compares what the producer
-says it sent, the log, the archive and what the consumers say they got.
+"""The last part: the sent messages go to Parquet on local Spark, and an audit compares the
+producer's list of sends, the log, the archive and the consumers' lists.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SPARK: Final = {
 
 
 def write_ledgers(tally: Tally, directory: Path) -> None:
-    """What producer and consumers say of themselves, as an application would keep it."""
+    """The lists of producer and consumers, as an application would keep them."""
     # The cluster is a new one with every run, and so are its offsets.
     shutil.rmtree(directory / _ARCHIVE, ignore_errors=True)
     directory.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def _write_ledger(path: Path, event_ids: Sequence[str], more: dict[str, str]) ->
 
 
 async def pipelines_part(cluster: Cluster, console: Console, directory: Path) -> bool:
-    """Archived and audited; True also where Spark cannot run, which is said in a sentence."""
+    """Archive and audit. True also where Spark cannot run, which the screen then says."""
     console.print()
     try:
         require_java()

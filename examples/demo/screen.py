@@ -1,4 +1,4 @@
-"""What the demo shows: progress while it runs, tables afterwards; plain text when piped."""
+"""The demo's screen: progress while it runs, tables afterwards; plain text when piped."""
 
 from __future__ import annotations
 

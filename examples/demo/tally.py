@@ -1,4 +1,4 @@
-"""What happened to every event: when it was sent, how often it came, and whether in order."""
+"""The history of every event: when it was sent, how often it came, and whether in order."""
 
 from __future__ import annotations
 

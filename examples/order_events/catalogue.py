@@ -1,4 +1,4 @@
-"""The shop of the order events: what it sells, to whom, and how it ships."""
+"""The shop of the order events: its goods, customers and carriers."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def _start(dice: Dice) -> datetime:
 
 
 def _live(dice: Dice, order: Order) -> None:
-    """What becomes of an order, from its creation to its last event."""
+    """The life of an order, from its creation to its last event."""
     items = _items(dice, order.city.currency)
     amount_cents = sum(item.quantity * item.price_cents for item in items)
     order.add("created", items=items, amount_cents=amount_cents)

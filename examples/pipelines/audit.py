@@ -25,7 +25,7 @@ _DEADLINE_S: Final = 120.0
 
 
 def consume_most(namesrv: str) -> None:
-    """Consume until it is enough, and refuse one message for ever."""
+    """Consume enough messages, and refuse one for ever."""
     seen = 0
     refused: str | None = None
     enough = threading.Event()
@@ -46,7 +46,7 @@ def consume_most(namesrv: str) -> None:
         listen,
         namesrv=namesrv,
         consume_from=ConsumeFromWhere.FIRST_OFFSET,
-        # No second chance: what is refused is a dead letter at once.
+        # No second chance: a refused message is a dead letter at once.
         max_reconsume_times=0,
     )
     consumer.subscribe(TOPIC)

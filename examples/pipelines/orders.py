@@ -1,4 +1,5 @@
-"""What the examples share: a cluster with the order events in a topic, and a pipeline run over it."""
+"""Shared by the examples: a cluster with the order events in a topic, and a run of a pipeline over
+it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from cometmq.testing import Cluster
 TOPIC: Final = "OrderEvents"
 QUEUE_COUNT: Final = 8
 _IN_FLIGHT: Final = 64
-# Java's own chatter is not what an example is to show.
+# Without Java's own chatter.
 _SPARK: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
 

@@ -1,6 +1,6 @@
 """`python -m examples.pipelines.rebuild [DIR]`: a store loses queues and index, and gets them back.
 
-DIR (`reports/rebuild-example`) keeps the store, what was rebuilt, and the report.
+DIR (`reports/rebuild-example`) keeps the store, the rebuilt files, and the report.
 """
 
 from __future__ import annotations

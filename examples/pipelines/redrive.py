@@ -1,8 +1,9 @@
-"""`python -m examples.pipelines.redrive [DIR]`: a bank was away, and what was given up goes out again.
+"""`python -m examples.pipelines.redrive [DIR]`: a bank was away, and the letters that were given up
+go out again.
 
-A consumer of the order events gives up on payments and refunds, for two reasons. The redrive shows what
-it left, and sends again what failed because the bank was away. DIR (`reports/redrive-example`) keeps
-the report.
+A consumer of the order events gives up on payments and refunds, for two reasons. The redrive counts
+its dead letters, and sends those again that failed because the bank was away. DIR
+(`reports/redrive-example`) keeps the report.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def main() -> None:
     with shop(event_count=1) as cluster:
         give_up(cluster.namesrv)
         with spark_for(cluster) as context:
-            print("What there is:")
+            print("The dead letters:")
             look = redrive.Config(group=_GROUP, reason_property="error")
             show(redrive.run(look, context), directory / "look")
             print("\nThe bank is back:")
@@ -57,7 +58,7 @@ def give_up(namesrv: str) -> None:
         if event.event not in ("paid", "refunded"):
             continue
         message = to_message(event, _TOPIC)
-        # What an application knows of its failures only it can say: here as a property.
+        # Only the application knows the reason of a failure; here it sets a property.
         away = event.payment_method == "card" or event.event == "refunded"
         message.properties["error"] = "bank is away" if away else "no such account"
         messages.append(message)

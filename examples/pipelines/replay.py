@@ -38,7 +38,7 @@ def main() -> None:
             "tags": ["paid", "refunded"],
             "where": "properties['region'] = 'eu-west'",
         }
-        print("What it would send:")
+        print("A dry run:")
         show(replay.run(replay.Config(**choice, dry_run=True), context), directory / "dry-run")
         settings: dict[str, Any] = {"id": "west", "state": str(directory / "state"), "rate": 500.0}
         print("\nAnd sends, 500 a second:")

@@ -27,7 +27,7 @@ class Shop:
         self._producer = Producer("shop", namesrv=namesrv)
 
     async def order(self, number: str) -> None:
-        """Send an order, and what reminds of it later."""
+        """Send an order, and a reminder that comes later."""
         await self._producer.send(Message("orders", b"espresso", keys=[number]))
         await self._producer.send(
             Message("reminders", b"how was it?", keys=[number], delay_ms=REMINDER_AFTER_MS)
@@ -68,7 +68,7 @@ class Billing:
         return LocalTransactionState.COMMIT
 
     async def check(self, message: MessageExt) -> LocalTransactionState:
-        """Look into the ledger: the broker has not heard what became of an invoice."""
+        """Look into the ledger: the broker has not heard the outcome of an invoice."""
         [number] = message.keys
         known = number in self.ledger
         return LocalTransactionState.COMMIT if known else LocalTransactionState.ROLLBACK

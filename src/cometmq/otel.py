@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 Attributes = dict[str, "str | int | Sequence[str]"]
 
-# Those that the conventions give for durations of messaging, in seconds.
+# The bounds in OpenTelemetry's conventions for durations of messaging, in seconds.
 _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 # The attributes of a span that its metrics have, too.
 _OF_METRICS: Final = frozenset(

@@ -1,4 +1,4 @@
-"""What spark-submit takes for `cometmq pipeline`, which it cannot take itself: it wants a file `*.py`.
+"""The file for spark-submit in place of `cometmq pipeline`: spark-submit only takes a file `*.py`.
 
 spark-submit --master spark://host:7077 "$(cometmq pipeline --script)" archive -c pipeline.toml
 """

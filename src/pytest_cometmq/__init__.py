@@ -34,7 +34,7 @@ _CLUSTER: Final = "cometmq_cluster"
 _BROKER: Final = "cometmq_broker"
 _SEED: Final = "--cometmq-seed"
 _EVENTS_SHOWN: Final = 30
-# What the markers take.
+# The arguments of the markers.
 _OPTIONS: Final = {
     _CLUSTER: (
         "seed",
@@ -300,7 +300,7 @@ def _generator_fixture(
     return setup
 
 
-# What a failure shows
+# The report of a failure
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -176,7 +176,7 @@ _HEAD: Final = """\
 <!-- Written by scripts/access_reference.py: change the code, then run it. -->
 # Access
 
-Who may send what once access control is on, which [Security](../security.md) describes. A request that is not signed by a
+This page lists who may send which request once access control is on ([Security](../security.md) describes it). A request that is not signed by a
 known account is refused, whatever it asks for. An admin account (ACL 1.0) and a Super user (ACL 2.0) may send everything.
 
 The column *ACL 1.0* says which permission the account needs of each topic and group that the request names, `admin` that

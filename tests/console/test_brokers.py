@@ -141,7 +141,7 @@ def test_the_write_permission_is_taken_and_given_back(
     admin: AdminClient, operator: Visitor, address: str, name: str
 ) -> None:
     asked = operator.post("/broker/wipe", name=name, address=address)
-    assert "producers send to broker" in asked.text
+    assert "producers no longer send to broker" in asked.text
     taken = operator.act("/broker/wipe", name=name, address=address, confirm=name)
     assert "writes to it were stopped here" in taken.text
     given = operator.act("/broker/permit", name=name, address=address)

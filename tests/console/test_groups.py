@@ -309,7 +309,7 @@ def test_a_group_is_paused_in_one_topic(
 
 def test_a_group_is_made_changed_and_deleted(admin: AdminClient, operator: Visitor) -> None:
     made = operator.act("/groups/create", name="made", retry_max_times=5, consume_enable="0\n1")
-    assert "make group made: made at" in made.text
+    assert "create group made: created at" in made.text
     [config] = admin.groups.config("made").values()
     assert (config.retry_max_times, config.consume_enable) == (5, True)
     again = operator.post("/groups/create", name="made")
@@ -443,7 +443,7 @@ def test_a_group_is_made_at_the_other_brokers_when_one_of_them_refuses(
             with monkeypatch.context() as patched:
                 patched.setattr(Groups, "_put", refuse)
                 made = operator.act("/groups/complete", **wanted)
-            assert "made at 1 brokers; repeat it for the others" in made.text
+            assert "created at 1 brokers; repeat it for the others" in made.text
             assert f"failed at 1 of 2 servers: {refusing.address}: its disk is full" in made.text
             assert f"{other.broker_name} ({other.address})" in made.text
             assert (
@@ -451,7 +451,7 @@ def test_a_group_is_made_at_the_other_brokers_when_one_of_them_refuses(
                 == "failed"
             )
             assert set(admin.groups.config("third")) == {having.address, other.address}
-            assert "made at 1 brokers" in operator.act("/groups/complete", **wanted).text
+            assert "created at 1 brokers" in operator.act("/groups/complete", **wanted).text
             assert {c.retry_max_times for c in admin.groups.config("third").values()} == {3}
             assert len(admin.groups.config("third")) == 3
 
@@ -475,7 +475,7 @@ def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Path) -> None:
             assert "These brokers of its clusters do not have it: broker-b" in page.text
             [like] = set(re.findall(r'name="like" value="([^"]+)"', page.html))
             made = operator.act("/groups/complete", name="one-group", like=like)
-            assert "made at 1 brokers" in made.text
+            assert "created at 1 brokers" in made.text
             at = admin.groups.config("one-group")
             assert [config.retry_max_times for config in at.values()] == [3, 3]
             nothing = operator.post("/groups/complete", name="one-group", like=like)

@@ -236,7 +236,7 @@ def test_a_group_is_reset_and_gets_all_messages_again(
         lambda consumed: consumed == 5,
     )
     page.goto("/group?name=journey-again&view=offsets&topic=journey-reset")
-    page.get_by_label("Go on with what was stored from").fill("0")
+    page.get_by_label("Go on with messages stored from").fill("0")
     page.locator("form[action='/groups/reset'] button").click()
     expect(page.locator("main")).to_contain_text("5 messages are delivered again.")
     confirm(page, "journey-again", "the price was wrong")

@@ -245,7 +245,7 @@ def test_bodies_in_avro_are_shown_by_the_schema_of_their_topic(
     given = operator.act(
         "/schemas/give", name="orders", kind="avro", text=json.dumps(AVRO), topic="avro-orders"
     )
-    assert "give schema orders: kept" in given.text
+    assert "add schema orders: kept" in given.text
     for prefix in (b"", b"\x00\x00\x00\x00\x07", b"\xc3\x01" + bytes(8)):
         producer.send(Message("avro-orders", prefix + avro(value)))
         page = reader.get("/message", **place(reader, "avro-orders")).text

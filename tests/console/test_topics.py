@@ -126,7 +126,7 @@ def test_a_topic_shows_where_brokers_differ(tmp_path: Path) -> None:
             assert {"read_queues=8", "permission=6", "message_type=FIFO"} <= set(link.split("&"))
             assert "<option selected>FIFO</option>" in visitor.get(link).html
             made = visitor.act("/topics/new", name="only-a", where="broker:broker-b")
-            assert "make topic only-a: made" in made.text
+            assert "create topic only-a: created" in made.text
             again = visitor.act("/topics/new", name="only-a", where="broker:broker-b")
             assert "there is a topic of this name already" in again.text
             assert len(admin.topics.config("only-a")) == 2
@@ -227,12 +227,12 @@ def test_a_topic_is_made_as_the_form_says(admin: AdminClient, operator: Visitor)
         attributes="reserve.time=60",
         why="for the test",
     )
-    assert "make topic made-here: made" in page.text
+    assert "create topic made-here: created" in page.text
     (config,) = admin.topics.config("made-here").values()
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (5, 3, 4)
     assert config.order
     assert config.attributes == {"message.type": "FIFO", "reserve.time": "60"}
-    assert audited(operator, "made-here") == [("make topic", "begun"), ("make topic", "done")]
+    assert audited(operator, "made-here") == [("create topic", "begun"), ("create topic", "done")]
 
 
 def test_making_a_topic_that_exists_changes_nothing(admin: AdminClient, operator: Visitor) -> None:

@@ -198,7 +198,7 @@ def check(said: Answer, held: Held) -> None:
     assert [text for text in empty if "is under way" not in text] == []
     assert held.address in said.text or "broker-b" in said.text
     assert [cause for cause in CAUSES if cause in said.text], said.text
-    if "What proves it" in said.text:
+    if "Evidence" in said.text:
         return  # its figures are of the answers that it names
     # A number would be that of the other broker alone.
     whole = {n: v for n, v in figures(said.html).items() if re.fullmatch(r"[\d,.]+( %)?", v)}

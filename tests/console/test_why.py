@@ -28,7 +28,7 @@ def test_a_group_without_members_is_explained_with_evidence(
     page = reader.get("/why/group", name="why-billing", topic="why-orders")
     assert page.status == 200
     assert "no-member" in page.text
-    assert "What proves it" in page.text
+    assert "Evidence" in page.text
     assert "GET_CONSUME_STATS" in page.text
     assert 'href="/group?name=why-billing"' in page.html
 

@@ -291,7 +291,7 @@ def test_offsets_of_a_topic_are_reset_after_a_confirmation(
         admin.offsets.commit(name, queue, 1)
     reset = ("resetOffsetByTime", "-g", name, "-t", name)
     asked = commands.refused(*reset, "-s", "now", status=2)
-    assert f"this would move group {name} in topic {name} to what was stored at" in asked
+    assert f"this would move group {name} in topic {name} to the messages stored at" in asked
     planned = commands.json(*reset, "-s", "0", "--dry-run")
     assert [(row["consumerOffset"], row["resetOffset"]) for row in planned] == [(1, 0), (1, 0)]
     assert committed(admin, name, name) == [1, 1]

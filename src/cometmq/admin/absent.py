@@ -1,6 +1,6 @@
-"""List what is said of topics, groups and messages that no server has.
+"""List the errors about topics, groups and messages that no server has.
 
-Somebody who mistypes a name reads it, so these errors have keys; most have none.
+Everybody who mistypes a name reads them, so they have keys for translation; most errors have none.
 """
 
 from __future__ import annotations

@@ -390,7 +390,7 @@ async def probe(
     except RemoteError as refusal:
         if refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return f"{address} answers, but is no {kind}"
-        # A server that refuses who asks is alive, but that is not all that `ready` asks. One that
+        # A server that refuses a client's account is alive, but `ready` asks for more. A server that
         # serves its own machine only does not serve this one.
         return str(refusal) if ready or is_protected(refusal.remark) else ""
     except CometMQError as fault:

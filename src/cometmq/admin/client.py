@@ -78,14 +78,15 @@ class AdminClient(Lifecycle[Servers]):
     consumers.
 
     Calls that several servers could serve take `cluster` or `broker`, a broker name or an address
-    `host:port`; with neither, the only cluster is meant. What goes to several servers returns a
+    `host:port`; with neither, the only cluster is meant. Calls that ask several servers return a
     result for each, by address.
 
     Every call raises IllegalArgumentError for a value that cannot be meant, RouteNotFoundError if no
     name server knows the topic, broker or cluster, RemotingError if a server does not answer,
-    RemoteError if it refuses (AccessDeniedError because of who asks), and ServersFailedError if some
-    of several servers failed; that error has the results of the others. A request that a server of
-    an older version does not know is a RemoteError that names the version.
+    RemoteError if it refuses (AccessDeniedError if the client's account lacks a right), and
+    ServersFailedError if some of several servers failed; that error has the results of the others.
+    A request that a server of an older version does not know is a RemoteError that names the
+    version.
     """
 
     @takes(AdminOptions)

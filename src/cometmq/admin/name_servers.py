@@ -22,8 +22,8 @@ from cometmq.protocol.headers import (
 )
 from cometmq.runtime.configuration.config import format_properties
 
-# What `update_config` can change at a running name server. Java's take more keys, among them files and
-# ports that take effect at the next start; ours refuse those.
+# The keys that `update_config` can change at a running name server. Java's take more keys, among them
+# files and ports that take effect at the next start; ours refuse those.
 CHANGEABLE_SETTINGS: Final = frozenset(
     {
         "deleteTopicWithBrokerRegistration",

@@ -28,7 +28,7 @@ class Room:
         broker: str | None,
         slaves: bool = False,
     ) -> dict[str, T]:
-        """Return what `ask` returns for each broker that a caller means, by address.
+        """Return what `ask` returns for each broker that the caller chose, by address.
 
         Brokers of a cluster that were lost, or of which only slaves are registered, fail unasked.
         """
@@ -46,7 +46,9 @@ class Room:
         broker: str | None,
         slaves: bool = False,
     ) -> dict[str, T]:
-        """Return what `change` returns for each registered broker that a caller means, by address."""
+        """Return what `change` returns for each registered broker that the caller chose, by
+        address.
+        """
         addresses = await self._servers.addresses(cluster=cluster, broker=broker, slaves=slaves)
         return await self._servers.each(addresses, change, what)
 

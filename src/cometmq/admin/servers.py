@@ -116,8 +116,8 @@ class Servers:
     ) -> Answer[AnswerT, AnswerBodyT]:
         """Send a request of the table and return its answer; see RemotingClient.ask.
 
-        `language` is that of the asker, for requests that are answered by it. `passed_on` says that
-        the server asks one of its clients, and answers when that has answered.
+        `language` is the asking client's, for requests that are answered in its form. `passed_on`
+        says that the server asks one of its clients, and answers once the client has.
         """
         self._check()
         self._silences.check(address, what)
@@ -197,7 +197,7 @@ class Servers:
     ) -> dict[str, T]:
         """Send one request to each address, and return what `read` makes of the answers.
 
-        `ask` and `each` explain the rest.
+        `ask` and `each` explain the other arguments.
         """
 
         async def ask(address: str) -> T:
@@ -331,7 +331,7 @@ class Servers:
     async def brokers(
         self, *, cluster: str | None = None, broker: str | None = None, slaves: bool = False
     ) -> list[BrokerAddress]:
-        """Return the brokers that a caller means, sorted: masters, and slaves if wanted.
+        """Return the brokers that the caller chose, sorted: masters, and slaves if wanted.
 
         `broker` is an address `host:port` or a broker name. Without `broker` and `cluster` the only
         cluster is meant. Raises IllegalArgumentError if both are given, or none and there are

@@ -1,4 +1,4 @@
-"""Knows which servers say nothing, so that whoever is in haste waits for each of them once.
+"""Knows which servers are silent, so that a caller in haste waits for each of them once.
 
 A page of the console asks a server many questions, and the next page asks it again. One that has
 fallen silent (its process hangs, or its packets are dropped) would cost each of them all of the time
@@ -21,10 +21,10 @@ from cometmq.runtime.clock import Clock
 
 T = TypeVar("T")
 
-# After its last unanswered question a silent server is spared those in haste for so long. The console
+# For so long after its last unanswered question a silent server gets no questions in haste. The console
 # asks every server at least every ten seconds without haste.
 KEPT_S: Final = 15.0
-# A question of somebody without haste tells that a server is silent when it has waited for so long.
+# A question that is asked without haste counts its server as silent after so long a wait.
 LEAST_S: Final = 1.0
 # Addresses come and go where containers do.
 _MOST_SERVERS: Final = 4096
@@ -61,7 +61,9 @@ class Silences:
         self._silent: dict[str, _Silence] = {}
 
     def check(self, address: str, what: str) -> None:
-        """Raise SilentServerError for somebody in haste who is about to ask a silent server."""
+        """Raise SilentServerError if the caller is in haste and the server is known to be
+        silent.
+        """
         found = self._silent.get(address)
         if _HASTE.get() is None or found is None:
             return
@@ -71,10 +73,10 @@ class Silences:
     async def listen(
         self, address: str, what: str, call: Awaitable[T], *, passed_on: bool = False
     ) -> T:
-        """Return what a call of a server gives, and note whether the server speaks.
+        """Return the result of a call of a server, and note whether the server answers.
 
         A question that is `passed_on` waits for a client of the server, which may hang: the server's
-        silence then says nothing. Raises SilentServerError for somebody in haste.
+        silence then says nothing. Raises SilentServerError if the caller is in haste.
         """
         began_s, silence_s = asyncio.get_running_loop().time(), _HASTE.get()
         try:
@@ -143,8 +145,8 @@ class Silences:
     def _error(address: str, what: str, silence: _Silence) -> SilentServerError:
         silent_s = asyncio.get_running_loop().time() - silence.since_s
         error = SilentServerError(
-            f"{address} has answered nothing for {silent_s:.1f} s, and so does not tell {what}; check "
-            "that the server runs, can be reached from here and does not hang",
+            f"{address} has answered nothing for {silent_s:.1f} s, so it was not "
+            f"asked for {what}; check that the server runs, can be reached from here and does not hang",
             address=address,
         )
         error.since_ms = silence.since_ms

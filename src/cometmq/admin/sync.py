@@ -261,8 +261,8 @@ class BlockingHealth(BlockingRoom):
 
 
 class AdminClient(BlockingFace, of=AsyncAdminClient):
-    """Inspects and manages clusters like `cometmq.aio.AdminClient`, whose text follows in `help`, but
-    blocks.
+    """Inspects and manages clusters like `cometmq.aio.AdminClient`, but blocks; `help` shows the
+    text of that class below.
 
     Use `with` for `async with`, no `await`, and `for` for `async for`. Any thread may make the calls.
     """

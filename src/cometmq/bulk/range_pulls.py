@@ -36,7 +36,7 @@ MAX_PULLS: Final = 16
 MAX_MESSAGES: Final = 1024
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 FIRST_PAUSE_S: Final = 0.05
-# After so many full answers in a row, pulls ask for more messages: more may fit into one answer.
+# After this many full answers in a row, pulls ask for more messages: more may fit into one answer.
 _FULL_BEFORE_MORE: Final = 32
 
 
@@ -56,7 +56,7 @@ class MissingRange(NamedTuple):
 
 @dataclass(slots=True)
 class Chunk:
-    """Holds what the broker has of queue offsets from `start` to below `end`.
+    """Holds a broker's messages at queue offsets from `start` to below `end`.
 
     `records` has records one after the other, in queue order; `missing` has the ranges of which the
     broker has no messages. The last records may lie behind the end of the range that is read.
@@ -118,7 +118,7 @@ class RangePulls:
 
     A pull that fails is repeated for `patience_s`, by turns at the master and its slaves. A pull
     of an offset behind the end of the broker's queue is repeated as long. A slave may lack what its
-    master has, at either end of a queue, so only a master's word makes a range missing.
+    master has, at either end of a queue, so only a master's answer makes a range missing.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class RangePulls:
 
     async def _answered(self, pull: _Pull) -> PullAnswer:
         """Return the answer to a pull. One that was sent at once and does not get on is begun again:
-        only `_answer` tells what is missing from what is late.
+        only `_answer` distinguishes missing messages from a late answer.
         """
         if pull.sent is None:
             assert pull.answer is not None, "a pull is one of both"
@@ -342,7 +342,7 @@ class RangePulls:
 
 def _has_come_on(answer: PullAnswer, offset: int) -> bool:
     """Return whether an answer goes beyond `offset`, and nothing in front of that is missing, so that
-    it counts whoever gave it.
+    it counts from any broker.
     """
     header = answer.header
     return header.next_begin_offset > offset and header.min_offset <= offset

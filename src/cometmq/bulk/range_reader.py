@@ -68,8 +68,8 @@ class RangeReader(AsyncClient):
                 low, high = (await reader.offsets([queue]))[queue]
                 async for chunk in reader.read(queue, low, high): ...
 
-    `group` is the consumer group that brokers see reading. A question or pull that fails is
-    repeated for `patience_ms`. Only `commit` commits offsets.
+    `group` is the consumer group in whose name the brokers are read. A question or pull that fails
+    is repeated for `patience_ms`. Only `commit` commits offsets.
     """
 
     @takes(RangeReaderOptions)
@@ -241,7 +241,7 @@ class RangeReader(AsyncClient):
         *,
         sql: str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
-        """Yield what the broker has of the queue offsets from `start` to below `end`.
+        """Yield the broker's messages at the queue offsets from `start` to below `end`.
 
         `tags` select by their hashes, as brokers do it; `sql` selects by properties. Raises what
         RangePulls.next_chunk raises.
@@ -275,8 +275,8 @@ class RangeReader(AsyncClient):
         *,
         sql: str | None = None,
     ) -> RangePulls | WindowPulls:
-        """Return what reads a large range with the least processor time: WindowPulls, over a
-        connection beside the client's own, or RangePulls where messages are selected.
+        """Return the reader that takes the least processor time for a large range: WindowPulls,
+        over a connection beside the client's own, or RangePulls where messages are selected.
         """
         asked = self._asked(queue, start, end, tags, sql)
         instance = self._running()
@@ -344,7 +344,7 @@ class RangeReader(AsyncClient):
         """Do nothing: a reader needs only the instance."""
 
     async def _shut(self, _instance: ClientInstance) -> None:
-        """Close what no caller has: callers close the pulls that they began."""
+        """Close the rest: callers close the pulls that they began."""
         self._windows.close()
 
 

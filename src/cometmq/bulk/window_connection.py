@@ -21,7 +21,7 @@ _LENGTH_BITS: Final = 0xFF_FFFF
 
 
 class Receiver(Protocol):
-    """Takes what a WindowConnection receives."""
+    """Takes the frames that a WindowConnection receives."""
 
     def frame_received(
         self, serialize_type: int, header: bytes, window: memoryview, start: int, end: int

@@ -1,10 +1,10 @@
 """Reads one range of a queue, without a filter, over a connection that nothing else uses.
 
-A pull brings 32 messages as brokers are shipped, so what is done for each pull decides the speed. Here a
-pull is no call, with a future, a timer and a command of its own: its answer is a place in a window
-(`window_connection`), where its records stay. Whatever is out of the ordinary, such as a refusal, offsets
-without messages, a lost connection or a broker that is silent, closes the connection, and RangePulls reads
-the rest of the range.
+A pull brings 32 messages as brokers are shipped, so the work for each pull decides the speed. Here
+a pull is no call, with a future, a timer and a command of its own: its answer is a place in a
+window (`window_connection`), where its records stay. Anything out of the ordinary (a refusal,
+offsets without messages, a lost connection, a silent broker) closes the connection, and RangePulls
+reads the rest of the range.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from cometmq.protocol.headers import PullMessageResponseHeader
 # After so many full answers one pull asks for twice as many messages; after twice as many if that
 # was in vain.
 _FULL_BEFORE_MORE: Final = 32
-# So much is a chunk where the window ends. Less is joined with what lies in the next one.
+# At the end of the window this much is a chunk. Less is joined with the bytes in the next window.
 _WORTH_A_CHUNK_BYTES: Final = CHUNK_BYTES // 4
 _JSON: Final = int(SerializeType.JSON)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
@@ -67,11 +67,11 @@ class WindowConnections:
         """Return a connection for one caller alone. Raises ConnectError."""
         connection = self._idle.pop(address, None)
         if connection is None or connection.closed:
-            # To networks that know asyncio.Protocol only, it is one.
+            # For networks that know asyncio.Protocol only, it also is one.
             new_connection: Callable[[], Any] = WindowConnection
             connection = await instance.remoting.open(address, new_connection)
             if connection.closed:
-                # No receiver was told that its peer left: one would wait for an answer.
+                # No receiver got the news that its peer left, so one would wait for an answer.
                 raise ConnectError(f"{address} closed the connection at once", address=address)
         assert isinstance(connection, WindowConnection), "it is what was made"
         return connection
@@ -111,7 +111,7 @@ class WindowPulls:
         self._end = end
         self._subscription = subscription
         self._patience_s = patience_s
-        # What reads the rest after something out of the ordinary.
+        # The reader that takes the rest when an answer is out of the ordinary.
         self._rest: RangePulls | None = None
         self._address = ""
         self._connection: WindowConnection | None = None
@@ -131,7 +131,7 @@ class WindowPulls:
         self._chunk = Chunk(start, start)
         self._ready: deque[Chunk] = deque()
         self._waiter: asyncio.Future[None] | None = None
-        # How many answers have come, by which a broker that is slow is told from one that is silent.
+        # How many answers have come, which distinguishes a slow broker from a silent one.
         self._answers = 0
 
     async def next_chunk(self) -> Chunk | None:
@@ -229,7 +229,7 @@ class WindowPulls:
             return
         try:
             address = await address_of(self._instance, self._queue)
-            # Of a slave's answers, not all count (RangePulls).
+            # Not all answers of a slave count (RangePulls).
             if address != self._instance.routes.master_address(self._queue.broker_name):
                 self._ended = True
                 return

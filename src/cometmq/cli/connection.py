@@ -101,7 +101,7 @@ CaFile = Annotated[
 
 @dataclass(frozen=True, repr=False)
 class Connection:
-    """Holds what the options above say, read from their files."""
+    """Holds the values of the options above, read from their files."""
 
     namesrv: str | None
     timeout_ms: int
@@ -190,7 +190,7 @@ def _keys_of(file: Path) -> tuple[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"credentials file {file} cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        # Its own text shows the line, which has a key.
+        # The error's own text shows the line, which has a key.
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" in line {mark.line + 1}"
         raise ConfigError(

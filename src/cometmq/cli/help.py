@@ -1,4 +1,4 @@
-"""Has commands show their help without types for flags, and start without pydantic."""
+"""Makes commands show their help without types for flags, and start without pydantic."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _UNSURE: Final = object()
 
 
 class _Option(TyperOption):
-    """Takes a value that plainly fits without typer's converters, for these import pydantic, which
-    takes longer than most commands. They still convert all other values and refuse what does not fit.
+    """Takes a value that plainly fits without typer's converters, which import pydantic, and that
+    takes longer than most commands. They still convert, or refuse, all other values.
     """
 
     def process_value(self, ctx: Any, value: Any) -> Any:
@@ -105,7 +105,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Says who called an unknown command which one was probably meant."""
+    """Names, after an unknown command, the one that was probably meant."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None:

@@ -36,8 +36,8 @@ _GIVEN_WRONG = (
     StoreFullError,
 )
 
-# Where the commands are: the module in `cometmq.cli`, and the function or the typer application in it.
-# A module is imported when its command is called: a short command would wait for those of all others.
+# The place of each command: the module in `cometmq.cli`, and the function or typer application in it. A
+# module is imported when its command is called, so that no command waits for the imports of others.
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "dev": ("dev.command", "dev"),
     "namesrv": ("servers.namesrv", "namesrv"),

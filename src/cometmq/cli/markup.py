@@ -1,4 +1,4 @@
-"""Puts text that others wrote into what rich prints, which lets a terminal's sequences through."""
+"""Makes text of others safe for rich, which passes a terminal's control sequences on."""
 
 from __future__ import annotations
 
@@ -8,5 +8,7 @@ from cometmq.logs.plain import plain
 
 
 def as_markup(text: str) -> str:
-    """Return the markup by which rich shows text as it is, without what moves a terminal's cursor."""
+    """Return the markup by which rich shows text as it is, without characters that move a
+    terminal's cursor.
+    """
     return escape(plain(text, keep="\n"))

@@ -1,4 +1,4 @@
-"""Holds a client's access: the credentials with which it asks, and its TLS settings."""
+"""Holds a client's access: the credentials that sign its requests, and its TLS settings."""
 
 from __future__ import annotations
 

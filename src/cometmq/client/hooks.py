@@ -134,7 +134,7 @@ class CheckForbiddenHook(ABC):
 
 
 class EndTransactionHook(ABC):
-    """Is told of every verdict on a transaction before the producer sends the verdict."""
+    """Is called with every verdict on a transaction before the producer sends it."""
 
     @abstractmethod
     def end_transaction(self, context: EndTransactionContext) -> None: ...

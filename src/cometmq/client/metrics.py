@@ -32,7 +32,7 @@ from cometmq.errors import IllegalArgumentError
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.surroundings import current
 
-# Of so many topics each has series of its own; the others share those of the topic REST.
+# How many topics have series of their own; the others share those of the topic REST.
 MAX_TOPICS: Final = 1000
 REST: Final = "{rest}"
 _SEND_BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 3_000, 10_000)

@@ -2,7 +2,7 @@
 
 On the wire a topic or group of the namespace `ns` is called `ns%name`, a retry or dead-letter topic
 `%RETRY%ns%group`. Users see and give the names without the namespace. RocketMQ's own names have no
-namespace. Nor have the reply topics, which belong to the cluster.
+namespace; the reply topics have none either, because they belong to the cluster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Starts and closes what users make: it is new, then runs on one loop, then is closed."""
+"""Starts and closes clients: each is new, then runs on one loop, then is closed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class _State(Enum):
 
 
 class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
-    """Is the base of clients. `RunningT` is what a client works with from its start to its end.
+    """Is the base of clients. `RunningT` is the type of a client's working parts, from its start to
+    its end.
 
     A client belongs to the loop and to the process that started it. In a forked child its methods
     raise ForkedClientError, except `close`, which leaves the parent's connections alone. `start`
@@ -46,7 +47,7 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
 
     @abstractmethod
     async def _enter(self) -> RunningT:
-        """Begin to work. What fails here leaves nothing behind."""
+        """Begin to work. A failure here leaves nothing behind."""
 
     @abstractmethod
     async def _depart(self, instance: RunningT) -> None:
@@ -126,7 +127,9 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
             )
 
     def check_started(self) -> RunningT:
-        """Return what the client works with. Raises ClientStateError unless started and not closed."""
+        """Return the client's working parts. Raises ClientStateError unless started and not
+        closed.
+        """
         if self._generation != PROCESS.generation:
             self._check_process()
         if self._instance is None:

@@ -14,23 +14,24 @@ from cometmq.runtime.sockets.addresses import is_loopback
 if TYPE_CHECKING:
     from cometmq.admin.client import AdminClient
 
-# That of RocketMQ's dashboard.
+# The port of RocketMQ's dashboard.
 PORT: Final = 8080
 MAX_WAIT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleConfig:
-    """What the console serves, where, and to whom.
+    """Holds the settings of a console: its cluster, its address, and the accounts and machines that
+    it serves.
 
     `admin` is an administration client that has not been entered yet; the console enters it on its
-    own loop and leaves it. `accounts` None asks nobody to log in: whoever reaches the port is an
-    operator. `root` is the directory of the audit log. `hosts` are further names by which browsers
-    may call the console, such as that of a proxy. `reports` is a directory with the reports that
-    pipelines have written. `accounts_file` is where the accounts were read, and are read again when it
-    changes. Of `trusted_proxies`, addresses and networks, the console takes the headers
-    X-Forwarded-For and X-Forwarded-Proto. `metrics_from` may ask for `/metrics` without a login, beside
-    the own machine.
+    own loop and leaves it. With `accounts` None nobody has to log in: everybody that reaches the
+    port is an operator. `root` is the directory of the audit log. `hosts` are further names by
+    which browsers may call the console, such as that of a proxy. `reports` is a directory with the
+    reports that pipelines have written. `accounts_file` is the file of the accounts; they are read
+    again when it changes. `trusted_proxies` are addresses and networks from which the console
+    believes the headers X-Forwarded-For and X-Forwarded-Proto. `metrics_from` are addresses that
+    may ask for `/metrics` without a login, as the console's own machine may.
 
     Raises ConfigError for an open console that other machines reach, unless `open_to_all`.
     """
@@ -48,9 +49,9 @@ class ConsoleConfig:
     accounts_file: Path | None = None
     trusted_proxies: AddressList = field(default_factory=lambda: AddressList("trusted_proxies", ""))
     metrics_from: AddressList = field(default_factory=lambda: AddressList("metrics_from", ""))
-    # A page shows what the cluster has told within so long, and says what is missing.
+    # A page shows what the cluster has answered within this time, and says what is missing.
     wait_s: float = field(default=1.0)
-    # Ends a session that has not been used for so long, and any session after so long.
+    # A session ends when it has not been used for the first time span, and always after the second.
     idle_s: float = field(default=30 * 60.0)
     session_s: float = field(default=12 * 60 * 60.0)
 
@@ -77,7 +78,7 @@ class ConsoleConfig:
         if is_loopback(self.host):
             return ""
         if self.accounts is None:
-            return "there is no login: whoever reaches the port acts on the cluster as an operator"
+            return "there is no login: everybody that reaches the port acts on the cluster as an operator"
         if self.certificate is None:
             return "there is no TLS: passwords and sessions can be read on the network"
         return ""

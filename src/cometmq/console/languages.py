@@ -1,4 +1,5 @@
-"""Says in the language of a page what other rooms say by keys; see `cometmq.model.keyed_text`.
+"""Translates texts of other rooms into the language of a page, by their keys; see
+`cometmq.model.keyed_text`.
 
 `locales/zh.json` has the texts of pages by their English, `locales/zh-keys.json` the sentences of
 other rooms by their keys. `locales/en-keys.json` has those sentences that read otherwise in the

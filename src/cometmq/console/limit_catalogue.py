@@ -1,8 +1,8 @@
 """Declare every limit of the console: its `/metrics`, the reference and the tests read this table.
 
 A limit has the name of the constant in the code that holds it, and is that of one console: those of
-brokers and name servers are in `cometmq.metrics.limits`, and some have the same name there. What
-only cuts a list or a text that a page shows is no limit of this table: nobody is refused, and the page
+brokers and name servers are in `cometmq.metrics.limits`, and some have the same name there. Bounds
+that only shorten a list or a text on a page are not in this table: they refuse nobody, and the page
 says so. `tests/console/test_limits_named.py` hits every limit.
 """
 
@@ -15,7 +15,7 @@ from cometmq.metrics.limits import Limit
 
 CONSOLE_LIMITS: Final[dict[str, Limit]] = {}
 
-# What most limits do to what exceeds them: statuses of HTTP.
+# The HTTP status with which most limits refuse.
 _WRONG: Final = "400"
 _BUSY: Final = "429"
 
@@ -114,7 +114,7 @@ _declare(
 _declare(
     "NAME_FAULTS", "users.logins", "wrong passwords",
     "Wrong passwords for one name from an address, of which one is forgotten each minute.",
-    "429, for a second, and twice as long each time, up to a minute", "who mistypes looks it up",
+    "429, for a second, and twice as long each time, up to a minute", "a user that mistypes looks it up",
 )  # fmt: skip
 _declare(
     "ADDRESS_FAULTS", "users.logins", "wrong passwords",

@@ -1,6 +1,6 @@
 """Refuses what exceeds a limit of the console: the text names the limit, its value and the remedy.
 
-`console.limit_catalogue` has all limits. What refuses without an error of this module calls
+`console.limit_catalogue` has all limits. Code that refuses without an error of this module calls
 `Console.limit_hits.hit`.
 """
 
@@ -17,8 +17,8 @@ from cometmq.metrics.limit_hits import LimitHits
 class LimitMetError(HTTPException):
     """A limit of the console refuses a request, or ends what it began.
 
-    `what` says what there is, or would be; `most` is the value of the limit with that name. Where
-    `note` has it counted, `limit` tells which one it was.
+    `what` says what there is, or would be; `most` is the value of the limit. `limit` is its name,
+    by which `note` counts it.
     """
 
     def __init__(

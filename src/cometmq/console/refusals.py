@@ -1,4 +1,5 @@
-"""List what the console says with values in it when it refuses a request or cannot show something.
+"""List the sentences with values by which the console refuses a request or says that something
+cannot be shown.
 
 Refusals without values stand where they are made: the catalogue of the pages has them.
 """

@@ -42,17 +42,17 @@ MAX_FORM_BYTES: Final = 1024 * 1024
 FORM_BYTES: Final = Bound("MAX_FORM_BYTES", MAX_FORM_BYTES)
 MAX_FORM_FIELDS: Final = 2000
 MAX_FIELD_NAME: Final = 255
-# Characters of a field. What handlers do with one takes time that grows with it: a MiB of keys took 190 ms.
+# Characters of a field. Handlers take longer for longer ones: a MiB of keys took 190 ms.
 MAX_FIELD: Final = 128 * 1024
 # The body of a message, and a schema, which has a limit of its own.
 LONG_FIELDS: Final = ("body", "text")
 MAX_WHY: Final = 500
-# The id of a message. Its end tells it from the one beside it.
+# The id of a message. Its end distinguishes it from the one beside it.
 _ID: Final = re.compile(r"[0-9A-Fa-f]{24,}")
 _WORD_CHARACTERS: Final = 6
-# So much of a field is decoded in a step.
+# This much of a field is decoded in a step.
 _PIECE_BYTES: Final = 2048
-# A form that is not longer is decoded at once, behind nobody: it takes 0.7 ms at most.
+# A form up to this length is decoded at once, without waiting for a turn: it takes 0.7 ms at most.
 _SHORT_BYTES: Final = 4096
 Form = Mapping[str, str]
 Page = Callable[[Request], Awaitable[Response]]
@@ -80,7 +80,9 @@ class Action:
 
     @property
     def word(self) -> str:
-        """What must be typed: the target, or the end of an id that nobody types."""
+        """The text that must be typed: the target, or only the end of an id, which is too long to
+        type.
+        """
         return self.target[-_WORD_CHARACTERS:] if _ID.fullmatch(self.target) else self.target
 
 
@@ -126,20 +128,20 @@ class Routes:
         self.routes: list[Route] = []
         # The pages that send events for as long as somebody looks; the guard counts them apart.
         self.streams: set[str] = set()
-        # What each action is called, by its path.
+        # The name of each action, by its path.
         self.actions: dict[str, str] = {}
 
     def page(self, path: str, *, reads_messages: bool = False) -> Callable[[Page], Page]:
-        """Have a function answer GET at `path`, for whoever is logged in.
+        """Have a function answer GET at `path`, for every account that is logged in.
 
-        Of those that read messages an account has few made at once: sixty would fill the memory.
+        An account has few pages that read messages made at once: sixty would fill the memory.
         """
 
         def register(page: Page) -> Page:
             async def endpoint(request: Request) -> Response:
                 console, session = console_of(request), request.state.session
                 who = session.account.name if session is not None else ""
-                # Its time begins when it may.
+                # The page's time begins with its turn.
                 async with console.message_reads.turn(who) if reads_messages else nullcontext():
                     with for_a_page(console.config.wait_s, partial(console.turns.turn, who)):
                         return await page(request)
@@ -162,7 +164,7 @@ class Routes:
     def action(self, path: str, *, what: str) -> Callable[[Handler], Handler]:
         """Have a function turn a form that is posted to `path` into an action, for operators.
 
-        `what` names it in the audit log where it is refused before it is known what exactly was meant.
+        `what` names the action in the audit log if it is refused before its target is known.
         """
 
         def register(handler: Handler) -> Handler:
@@ -245,7 +247,7 @@ def _read_fields(body: bytes, values: dict[str, list[str]]) -> Iterator[None]:
 
 
 def _decoded(text: bytes) -> Generator[None, None, str]:
-    """Return what a part of a form stands for."""
+    """Return the text that a part of a form encodes."""
     parts, at = [], 0
     while at < len(text):
         end = at + _PIECE_BYTES
@@ -274,8 +276,8 @@ async def checked_form(request: Request) -> Fields:
 
 
 def check_session(request: Request) -> None:
-    """Raise HTTPException if the session of a request that has taken its time has ended meanwhile:
-    who has logged out, or whose account is gone, does and gets nothing more.
+    """Raise HTTPException if the session of a long request has ended meanwhile: a user that has
+    logged out, or an account that is gone, does and gets nothing more.
     """
     console = console_of(request)
     cookie = cookies_of(request).get(console.cookie_name, "")
@@ -351,7 +353,8 @@ async def _performed(
         return Note(f"{name}: {told(request, error)}", failed=True, lines=lines)
     except (CometMQError, OSError) as error:
         console_of(request).limit_hits.note(error)
-        # An OSError is of a file that the action writes; one of the audit log comes from `write`.
+        # An OSError here is about a file that the action writes; those of the audit log come from
+        # `write`.
         await write("failed", str(error))
         return Note(f"{name}: {told(request, error)}", failed=True)
     except BaseException:

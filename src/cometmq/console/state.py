@@ -58,17 +58,17 @@ class Console:
             self._accounts_file = AccountsFile(config.accounts_file, config.accounts)
         self.audit = AuditLog(config.root, clock)
         self.watch = Watch(self.admin, clock, self.tasks)
-        # Noted by the pages of groups.
+        # Written by the pages of groups.
         self.seen_groups = SeenGroups()
-        # In which the pages of accounts go on once they have what they asked for.
+        # The turns in which pages of accounts go on once they have their answers.
         self.turns = LoopTurns()
-        # In which an account reads messages, which may be large.
+        # The turns in which an account reads messages, which may be large.
         self.message_reads = AccountTurns(MESSAGE_READS_AT_ONCE)
         # The pages that follow a topic now; see `pages.messages`.
         self.tails = Places()
         # The exports of dead letters under way; see `pages.letters_export`.
         self.exports = Places()
-        # Those of the audit log; see `pages.audit`.
+        # The exports of the audit log under way; see `pages.audit`.
         self.audit_exports = Places()
         self.reports = ReportList(config.reports) if config.reports is not None else None
         # How many files of reports are read now; see `pages.reports`.
@@ -90,7 +90,7 @@ class Console:
             self.tasks.every(ACCOUNTS_LOOK_S, self._look_at_accounts, "look-at-accounts")
 
     def metrics(self) -> bytes:
-        """Return what `/metrics` tells: how often each limit was hit."""
+        """Return the figures of `/metrics`: how often each limit was hit."""
         base = {"cluster": "", "node_type": Server.CONSOLE.value, "node_id": self._node_id}
         out = Exposition(base)
         out.begin(LIMIT_HITS)
@@ -104,7 +104,7 @@ class Console:
             self.sessions.end_of(name)
 
     def end_streams(self) -> None:
-        """Have all live pages end their streams: the console stops."""
+        """End the streams of all live pages, because the console stops."""
         self.is_ending = True
         self.watch.wake()
 
@@ -117,7 +117,7 @@ class Console:
     def give_cookie(self, request: Request, answer: Response, cookie: str) -> None:
         """Have the browser keep a session's cookie, out of the reach of scripts.
 
-        Where it came by TLS, be it to a trusted proxy, it goes nowhere else.
+        If the request came by TLS, perhaps to a trusted proxy, the cookie is sent by TLS only.
         """
         answer.set_cookie(
             self.cookie_name,

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from cometmq.pipelines.context import Context
     from cometmq.pipelines.report import Report
 
-# What each pipeline does, in one line.
+# The work of each pipeline, in one line.
 PIPELINES: Final = {
     "archive": "Topics to Parquet, proved against the log",
     "replay": "Archived or stored messages back into a topic",
     "redrive": "Dead letters of a group, counted and sent back",
     "audit": "Sent = stored = archived = consumed, every difference explained",
     "trace": "How long messages took, from the trace topic",
-    "rebuild": "Consume queues and index of a store, made again from its commit log",
+    "rebuild": "Consume queues and index of a store, rebuilt from its commit log",
 }
 
 

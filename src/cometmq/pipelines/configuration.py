@@ -1,4 +1,4 @@
-"""Define what a pipeline is told, and read it from a TOML file.
+"""Define the settings of a pipeline, and read them from a TOML file.
 
 A file may have a table for the cluster, one for Spark and one for each pipeline:
 
@@ -59,7 +59,7 @@ class ClusterConfig(Settings, frozen=True):
     secret_key_file: the file that holds the secret key. secret_key_env: the variable that holds it.
     security_token_file, security_token_env: where a security token is, if one is needed.
     tls: talk TLS; any of the keys that follow asks for it, too.
-    tls_ca_file: whose certificates are trusted; those that the system trusts if left out.
+    tls_ca_file: the certificate authorities to trust; those that the system trusts if left out.
     tls_cert_file, tls_key_file: this side's certificate and its key, for servers that want one.
     tls_key_password_file, tls_key_password_env: where the password of the key is.
     tls_verify: false trusts any certificate.
@@ -138,7 +138,9 @@ class ConfigFile:
         known = (*self._SHARED, *PIPELINES)
         strangers = [name for name in self._tables if name not in known]
         tables = ", ".join(f"[{name}]" for name in strangers)
-        said = f"{path} has a table {tables}, which nothing reads; tables are {', '.join(known)}"
+        said = (
+            f"{path} has a table {tables}, which no pipeline reads; tables are {', '.join(known)}"
+        )
         self._refuse(strangers, known, said)
 
     def cluster(self) -> ClusterConfig:
@@ -153,7 +155,7 @@ class ConfigFile:
         """
         if required and name not in self._tables:
             raise ConfigError(
-                f"{self.path} has no table [{name}]; give it one, with what {name} is to do"
+                f"{self.path} has no table [{name}]; give it one, with the settings of {name}"
             )
         table = self._tables.get(name, {})
         if not isinstance(table, dict):
@@ -188,11 +190,11 @@ class ConfigFile:
         if meant := [f"{guess} for {word}" for word, guess in guesses if guess]:
             said += f"; did you mean {', '.join(meant)}?"
         if not self._lenient:
-            raise ConfigError(f"{said} (--lenient leaves out what nothing reads)")
+            raise ConfigError(f"{said} (--lenient ignores unknown keys and tables)")
         log.warning("without effect in the file", why=said)
 
 
-# msgspec's names of types, and what people who write TOML call them.
+# msgspec's names of types, and the words for them in TOML.
 _TYPES: Final = {
     "array": "a list in brackets",
     "bool": "true or false",
@@ -208,7 +210,7 @@ _MOST_LETTERS: Final = 100
 
 
 def _complaint(text: str, kind: type, values: Mapping[str, Any]) -> str:
-    """Say what msgspec refuses, with the key, its value if `values` has it, and a remedy."""
+    """Describe a refusal of msgspec, with the key, its value if `values` has it, and a remedy."""
     keys = getattr(kind, "__struct_fields__", ())
     place = _KEY_OF.search(text)
     if place is None:

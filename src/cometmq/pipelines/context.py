@@ -1,4 +1,4 @@
-"""Open what every pipeline works with: Spark, the cluster, and a display of progress."""
+"""Open the parts that every pipeline needs: Spark, the cluster, and a display of progress."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ _SETTINGS: Final = {
 
 
 def _to_nobody(_report: Report) -> None:
-    """Show nobody how a stream stands."""
+    """Publish no report of a stream."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a pipeline works with. `publish` is called with the report of each round of a stream."""
+    """The parts that a pipeline needs. `publish` is called with the report of each round of a
+    stream.
+    """
 
     spark: Any
     cluster: ClusterConfig

@@ -1,6 +1,6 @@
 """Reach object stores and HDFS through Hadoop's file systems, in the driver's JVM.
 
-So they need what Spark itself needs to write there, and nothing else: the jars of the file system,
+So they need only what Spark itself needs to write there: the jars of the file system,
 and settings such as `spark.hadoop.fs.s3a.endpoint`.
 
 How a file appears as a whole:
@@ -36,7 +36,8 @@ _PACKAGES: Final = {
 }
 # How often a file is read that is replaced meanwhile, as a lease is every few seconds.
 _READS: Final = 5
-# S3A names so both a file that a condition did not expect and one that changed while it was read.
+# S3A uses this name both for a file that a condition did not expect and for one that changed while it
+# was read.
 _EXISTS: Final = ("FileAlreadyExistsException", "RemoteFileChangedException")
 
 
@@ -199,6 +200,6 @@ def _os_errors(path: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of what Java says, without its trace."""
+    """Return the first line of Java's error, without its trace."""
     java = getattr(error, "java_exception", None)
     return str(error if java is None else java.toString()).splitlines()[0][:500]

@@ -1,4 +1,4 @@
-"""Find what each key of a pipeline's file means, in the docstring of the class that the file is
+"""Find the meaning of each key of a pipeline's file, in the docstring of the class that the file is
 read into.
 
 The docstring describes one or more keys a line: `path: the archive's directory.` A line that is

@@ -1,4 +1,4 @@
-"""Tell the user that a name is unknown, which names there are, and which one was probably meant."""
+"""Report that a name is unknown, which names there are, and which one was probably meant."""
 
 from __future__ import annotations
 

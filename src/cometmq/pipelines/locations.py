@@ -39,7 +39,7 @@ class Files(ABC):
 
     @abstractmethod
     def read(self, path: str, /) -> bytes:
-        """Return what a file holds. Raise FileNotFoundError."""
+        """Return the contents of a file. Raise FileNotFoundError."""
 
     @abstractmethod
     def write(self, path: str, data: bytes, /) -> None:
@@ -76,7 +76,7 @@ class Files(ABC):
     def remove_all(self, paths: Iterable[str], /) -> None:
         """Remove several files, those that are there."""
 
-    # What a job has staged, and how it gets to its place
+    # Staged files, and how they get to their places
 
     @abstractmethod
     def named(self, path: str, name: str, /) -> str:
@@ -108,7 +108,7 @@ class Files(ABC):
 
 
 class LocalFiles(Files):
-    """The file systems of this machine. What a method has done survives a loss of power."""
+    """The file systems of this machine. The effect of a method survives a loss of power."""
 
     def read(self, path: str, /) -> bytes:
         return Path(path).read_bytes()

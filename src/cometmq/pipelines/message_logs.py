@@ -37,8 +37,8 @@ _NO_LOG: Final = 2**63 - 1
 
 
 class MessageLog(Protocol):
-    """A log that a pipeline reads. `what` names it in a few words; `reads_again` says that reading it
-    again gives the same, and takes less than keeping what was read.
+    """A log that a pipeline reads. `what` names it in a few words; `reads_again` says that reading
+    it again gives the same, and takes less time than keeping the rows.
     """
 
     what: str
@@ -92,7 +92,7 @@ def open_message_log(
     """Open the log of `stores`, directories by broker name; of the cluster if there are none.
 
     work_path: a directory that workers and driver see, where workers note what they cannot read.
-        What is created there is removed afterwards. None: a temporary directory of this machine.
+        The files in it are removed afterwards. None: a temporary directory of this machine.
 
     Raise ConfigError if workers do not see the directory, or nothing can be written there.
     """

@@ -1,4 +1,4 @@
-"""Track how far a pipeline is: the pipeline reports it, and whoever runs it shows it."""
+"""Track how far a pipeline is: the pipeline reports it, and its caller shows it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Progress:
         """
 
     def end(self, step: str, outcome: str) -> None:
-        """Note that the step is done; `outcome` says in a few words what came of it."""
+        """Note that the step is done; `outcome` gives its result in a few words."""
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
@@ -85,8 +85,8 @@ class Step:
 
 
 class JobTasks:
-    """Counts the tasks of a group of Spark jobs. Of a job that has ended Spark is asked once: an
-    audit has hundreds, and Spark goes through all stages that it remembers to find one.
+    """Counts the tasks of a group of Spark jobs. Spark is asked about a job that has ended only
+    once: an audit has hundreds, and Spark goes through all stages that it remembers to find one.
     """
 
     def __init__(self, tracker: Any, group: str) -> None:

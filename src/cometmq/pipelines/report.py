@@ -1,4 +1,4 @@
-"""Hold what a pipeline reports: a JSON file for programs, tables and figures for people."""
+"""Hold the report of a pipeline: a JSON file for programs, tables and figures for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cometmq.runtime.state_files.durable import write_atomically
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a report. Its numbers stay numbers, and whoever shows them formats them."""
+    """A table of a report. Its numbers stay numbers; the page and the terminal format them."""
 
     title: str
     columns: Sequence[str]

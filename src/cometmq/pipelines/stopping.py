@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def signals_set(stopped: threading.Event) -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM set the event; a second one does what it did before."""
+    """Let the first SIGINT or SIGTERM set the event; a second one has its former effect."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -5,6 +5,6 @@ them, `rocketmq-store` reads the files of a store. Everything here needs the ext
 Both sources use `rows`, which turns bytes of the log into rows and Arrow record batches, a column at
 a time, and `options`, `pushdown`, `splitting` and `gaps`. `live` reads from brokers, `stores` reads
 files (with `cometmq.store.reading`; `jvm` does so inside of Spark's own process), `sink` sends rows.
-In each package `source` or `writer` is what Spark calls, `plan` and `options` run on the driver, and
+In each package Spark calls `source` or `writer`, `plan` and `options` run on the driver, and
 `reading` or `tasks` on workers.
 """

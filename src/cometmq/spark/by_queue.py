@@ -37,7 +37,7 @@ _MOST: Final = 3
 
 
 class ByQueue:
-    """Holds what an option says of queues: offsets, `earliest` and `latest`, or times in ms."""
+    """Holds the values of an option by queue: offsets, `earliest` and `latest`, or times in ms."""
 
     def __init__(self, values: dict[_Key, Value]) -> None:
         self._values = values
@@ -73,7 +73,7 @@ class ByQueue:
 
 
 def offsets_option(options: Options, name: str, default: str) -> ByQueue:
-    """Return what `startingOffsets` or `endingOffsets` says. Raise IllegalArgumentError."""
+    """Return the values of `startingOffsets` or `endingOffsets`. Raise IllegalArgumentError."""
     text = options.text(name) or default
     if text.lower() in (EARLIEST, LATEST):
         return ByQueue({(): text.lower()})
@@ -106,8 +106,8 @@ def offsets_option(options: Options, name: str, default: str) -> ByQueue:
 
 
 def times_option(options: Options, one: str, by_queue: str) -> ByQueue | None:
-    """Return what `startingTimestamp` or `startingOffsetsByTimestamp` says, in ms since the epoch;
-    likewise for the end. None if neither is given. Raise IllegalArgumentError.
+    """Return the values of `startingTimestamp` or `startingOffsetsByTimestamp`, in ms since the
+    epoch; likewise for the end. None if neither is given. Raise IllegalArgumentError.
     """
     text = options.text(one)
     if text is not None:

@@ -108,7 +108,7 @@ class Connecting:
         if self._access_key is None:
             for name in (*options_of("secretKey"), *options_of("securityToken")):
                 if name in options:
-                    raise options.error(name, "needs accessKey, in whose name it is used")
+                    raise options.error(name, "needs accessKey, the account that uses it")
         elif self._secret_key is None:
             raise options.error("accessKey", f"needs {' or '.join(options_of('secretKey'))} too")
 

@@ -1,5 +1,5 @@
-"""Note what a read had to leave out when `failOnDataLoss` is false, so that it can be counted and
-queried.
+"""Note the messages that a read had to leave out when `failOnDataLoss` is false, so that they can
+be counted and queried.
 
 Gaps are lines of JSON in small files of the directory that the option `gapLog` names. All Spark
 workers must be able to write to it. `spark.read.json(directory)` gives the gaps as a table. Each
@@ -46,7 +46,7 @@ class Gap(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "count", self.end - self.start)
-        # Of many gaps that were decoded each would have texts of its own, half of its memory.
+        # Otherwise each of many decoded gaps would have texts of its own, half of its memory.
         for name in ("topic", "broker", "cause"):
             if (text := getattr(self, name)) is not None:
                 msgspec.structs.force_setattr(self, name, sys.intern(text))
@@ -113,7 +113,7 @@ class GapLog:
         self._write(_digest(msgspec.structs.astuple(gap)), [gap])
 
     def replace(self, queue: MessageQueue, start: int, gaps: list[Gap]) -> None:
-        """Keep these gaps of what is read of a queue from `start` on, and drop the earlier ones."""
+        """Keep these gaps of the read of a queue from `start` on, and drop its earlier ones."""
         self._write(f"{_digest(queue)}-{start}", gaps)
 
     def replace_planned(self, queue: MessageQueue, gap: Gap) -> None:

@@ -1,4 +1,4 @@
-"""Know the options of Spark's Kafka connector, which many who come here have in their fingers.
+"""Know the options of Spark's Kafka connector, to which many users are accustomed.
 
 docs/spark-options.md sets them beside ours; a test compares that page with these tables.
 """
@@ -14,7 +14,7 @@ ALIASES: Final = {
     "maxRecordsPerPartition": "maxMessagesPerPartition",
 }
 
-# What to do in place of options that we do not have, by their names in Kafka's connector.
+# The replacement for options that we do not have, by their names in Kafka's connector.
 INSTEAD: Final = {
     "kafka.bootstrap.servers": "give namesrv, the addresses of the name servers",
     "kafka.group.id": "give group, the group that brokers see reading, or commitGroup, for which "

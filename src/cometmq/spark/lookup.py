@@ -1,7 +1,7 @@
-"""Give PySpark the class of a source, or one that says why there is none.
+"""Give PySpark the class of a source, or a class that raises why there is none.
 
 PySpark asks with `hasattr`. Were the answer False, users would read `ClassNotFoundException:
-rocketmq.DefaultSource` and not what is missing. Nothing here needs pyarrow.
+rocketmq.DefaultSource` instead of the missing package. Nothing here needs pyarrow.
 """
 
 from __future__ import annotations

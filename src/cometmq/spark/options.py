@@ -175,7 +175,7 @@ class Options:
 
 
 def _meant(name: str, names: Mapping[str, str]) -> str:
-    """Say which of our options (by their names in lower case) is meant by a wrong name."""
+    """Suggest one of our options (by their names in lower case) for a wrong name."""
     advice = kafka_names.instead_of(name)
     if advice is not None:
         return f", which is Kafka's: {advice}"

@@ -127,9 +127,9 @@ def push_where_allowed(reader: Any, *, wanted: bool) -> None:
     """Have Spark's filters narrow the `bounds` of this reader, if it is `wanted` (the option
     `pushFilters`) and this Spark pushes filters.
 
-    It is not wanted by default: Spark 4.1 to 4.3 keeps what a Python source has planned for the filters
-    that it pushed last, for all scans of what one `load` returned. So after
-    `frame.where(...)` also `frame` itself, and the other branch of a union, have its rows only.
+    It is not wanted by default: Spark 4.1 to 4.3 keeps the plan of a Python source for the last
+    filters that it pushed, for all scans of the result of one `load`. So after `frame.where(...)`
+    also `frame` itself, and the other branch of a union, have its rows only.
     """
     if HAS_FILTERS and wanted:
         reader.pushFilters = _PushesWhereAllowed(reader)

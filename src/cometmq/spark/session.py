@@ -64,7 +64,7 @@ def spark_session(
 def of_new_jvm(given: Mapping[str, str]) -> dict[str, str]:
     """Return settings that only count when a JVM starts, beside those that are given.
 
-    Those of spark-defaults.conf, as of all files, stay in force only if no program sets others.
+    Settings in files such as spark-defaults.conf stay in force only if no program sets others.
     """
     elsewhere = _said_elsewhere()
     settings: dict[str, str] = {}

@@ -5,8 +5,8 @@ version  batch, store, sink      filters pushed down   streams of the source `ro
 4.1      yes                     yes                   no
 4.2      yes                     yes                   yes
 
-A stream needs `latestOffset(start, limit)`, which came with 4.2: before that a source is told neither
-where a restarted query was nor how much a batch may take.
+A stream needs `latestOffset(start, limit)`, which came with 4.2: before that a source gets neither
+the offset of a restarted query nor the limit of a batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Keep in a Python worker of Spark, from task to task, what each task would make again.
+"""Keep readers in a Python worker of Spark from task to task, which each task would otherwise make
+again.
 
 Spark hands a worker process one task after the other, and ends it when no task came for a minute.
 """
@@ -96,11 +97,11 @@ def lent_reader(options: LiveOptions) -> Iterator[BlockingRangeReader]:
 
 
 def spare_collections() -> None:
-    """In the first task of a worker, take what it has imported out of garbage collections.
+    """In the first task of a worker, take its imported objects out of garbage collections.
 
     Spark's daemon collects all garbage after each task, which walks over everything that PySpark,
-    Arrow, numpy and we have imported: some 40 ms. What is there now stays until the worker ends;
-    cycles among it that become garbage later are not found, which is why this is done once.
+    Arrow, numpy and we have imported: some 40 ms. The present objects stay until the worker ends;
+    cycles among them that become garbage later are not found, which is why this is done once.
     """
     global _spared  # noqa: PLW0603 - there is one collector in a process
     if not _spared and TaskContext.get() is not None:

@@ -15,7 +15,7 @@ _FILE: Final = Path("conf", "plain_acl.yml")
 
 @dataclass(frozen=True)
 class Account:
-    """Who may do what at the brokers of a cluster: an account of ACL 1.0.
+    """An account of ACL 1.0 at the brokers of a cluster, with its permissions.
 
     Permissions are DENY, PUB, SUB or PUB|SUB, those of `topics` and `groups` by name. Both keys have
     more than 6 characters. Clients sign with `credentials`.
@@ -34,7 +34,7 @@ class Account:
         return Credentials(self.access_key, self.secret_key)
 
 
-# By which a cluster asks its own brokers.
+# The account by which a cluster asks its own brokers.
 ADMINISTRATOR: Final = Account("cometmq-test-cluster", "asks-for-assertions", admin=True)
 
 

@@ -1,4 +1,5 @@
-"""Asks a running cluster for what a test asserts: messages, dead letters, how far a group is.
+"""Asks a running cluster for the facts that a test asserts: messages, dead letters, how far a group
+is.
 
     assert [order.body for order in await cluster.messages("orders", 2)] == [b"tea", b"milk"]
     await cluster.wait_consumed("billing", "orders")
@@ -43,7 +44,7 @@ class Assertions(ABC):
 
     @property
     def _asks_as(self) -> Credentials | None:
-        """Whose keys the requests are signed with, None if the servers know nobody."""
+        """The account that signs the requests, None if the servers have no accounts."""
         return None
 
     async def messages(
@@ -106,7 +107,7 @@ class Assertions(ABC):
 
         A message is consumed when a listener of the group has succeeded with it or when it is a dead
         letter; a message whose retry is still to come is not. Raises AssertionError after `within_s`
-        seconds, which says what is left in which queue.
+        seconds, with the rest of each queue.
         """
         __tracebackhide__ = True
 
@@ -131,7 +132,7 @@ async def _wait(
     is_there: Callable[[T], bool],
     within_s: float,
 ) -> T:
-    """Look until what is wanted is there or the time is up; return what was seen last.
+    """Look until the wanted state is there or the time is up; return the last state.
 
     The pauses grow with the time that has passed, so that hours of virtual time are few looks. A
     server that does not answer is asked again until the time is up.

@@ -60,12 +60,12 @@ class Cluster(Assertions, ClusterFaults):
     brokerName. `master_role` is ASYNC_MASTER or SYNC_MASTER. `promote` and `demote` change roles.
 
     `properties` are entries of every broker's configuration, under RocketMQ's keys; with
-    metricsExporterType=PROM the name servers tell metrics, too, each server on a free port.
+    metricsExporterType=PROM the name servers serve metrics, too, each on a free port.
     `node_properties` are entries for one node's broker, by the node's name, and
     `namesrv_properties` for every name server.
 
-    With `accounts` the brokers have access control (ACL 1.0): they serve only who signs with one of
-    these accounts, and only what it may do. The calls of this class go on working, by an account of
+    With `accounts` the brokers have access control (ACL 1.0): they serve only requests that one of
+    these accounts has signed and may send. The calls of this class go on working, by an account of
     the cluster's own, `administrator`.
 
     With `tls=True`, in real time only, all servers and their slaves talk TLS and refuse plain
@@ -150,11 +150,11 @@ class Cluster(Assertions, ClusterFaults):
         self._world: World | None = None
         self._client_nodes: list[str] = []
 
-    # What runs
+    # The servers
 
     @property
     def administrator(self) -> Credentials:
-        """By what `admin` clients may do everything at brokers that have `accounts`."""
+        """The account that may do everything at brokers with `accounts`, for `admin` clients."""
         return ADMINISTRATOR.credentials
 
     @property
@@ -231,8 +231,9 @@ class Cluster(Assertions, ClusterFaults):
     def node(self, name: str) -> Node:
         """Return the node of that name, in virtual time; make one for clients if there is none.
 
-        What is made inside `with cluster.node("app-1"):`, or by a coroutine that its `run_in` runs,
-        belongs to that node: clients there have its address, and faults can name it.
+        Clients and tasks that are made inside `with cluster.node("app-1"):`, or by a coroutine that
+        its `run_in` runs, belong to that node: clients there have its address, and faults can name
+        it.
         """
         node = self._virtual.node(name)
         if name not in (*self.nodes.all(), MAIN):
@@ -428,7 +429,7 @@ class Cluster(Assertions, ClusterFaults):
         return self
 
     def _check_no_loop_runs(self) -> None:
-        """Refuse what would have to wait for a second loop in the thread of the first."""
+        """Refuse a call that would have to wait for a second loop in the thread of the first."""
         if self._is_virtual and asyncio._get_running_loop() is not None:  # noqa: SLF001 - it asks
             raise ClientStateError(
                 '`with Cluster(clock="virtual")` runs a loop of its own, and here runs one already; '
@@ -442,7 +443,9 @@ class Cluster(Assertions, ClusterFaults):
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         __tracebackhide__ = True  # pytest shows the message, not these lines
         if isinstance(error, DeadlockError):
-            self._end(error)  # what let the time not go on would not let the servers stop
+            self._end(
+                error
+            )  # what kept the time from going on would also keep the servers from stopping
             return
         try:
             self.run(self.stop())
@@ -452,7 +455,7 @@ class Cluster(Assertions, ClusterFaults):
         self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
-        """End the cluster's own loop; without an `error`, say what is left behind on it."""
+        """End the cluster's own loop; without an `error`, report what is left behind on it."""
         __tracebackhide__ = True
         if self._thread is not None:
             self._thread.stop()

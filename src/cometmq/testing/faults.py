@@ -37,9 +37,9 @@ _NODE: Final = "the name of a node"
 # be stopped: nobody would be left to start it again.
 MAIN: Final = "main"
 _STOPS: Final = frozenset({"kill", "power_off", "pause", "resume", "restart", "wipe"})
-# The types of the parameters that name nodes.
-# What may happen to a state file.
+# The kinds of damage to a state file.
 Damage = Literal["empty", "cut", "zeros", "digit"]
+# The types of the parameters that name nodes.
 NodeName = Annotated[str, _NODE]
 NodeNames = Annotated[list[str], _NODE]
 
@@ -49,7 +49,7 @@ class FaultError(IllegalArgumentError):
 
 
 class Nodes(NamedTuple):
-    """Lists the names of a cluster's nodes, by what they were when the cluster started."""
+    """Lists the names of a cluster's nodes, by their roles when the cluster started."""
 
     name_servers: Sequence[str]
     brokers: Sequence[str]
@@ -81,7 +81,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class FaultyCluster(Protocol):
-    """Is what faults happen to."""
+    """Is the cluster to which faults happen."""
 
     @property
     def nodes(self) -> Nodes:
@@ -102,7 +102,7 @@ class FaultKind(NamedTuple):
 
     `draw` is None for a kind that only ends others, `end` for one that is over at once. While a
     fault with `takes_node` lasts, its `node` is down or paused, and no other such fault is drawn
-    for that node. One with `in_real_time` is nothing that only a simulation can do.
+    for that node. A fault with `in_real_time` can also happen outside of a simulation.
     """
 
     name: str
@@ -244,9 +244,9 @@ def draw_faults(
 ) -> list[Fault]:
     """Draw a schedule of faults for the next `seconds`, one every `every_s` on the average.
 
-    What has an end lasts for a time drawn from `lasting_s` and ends within `seconds`; so all nodes
-    run, and all links are whole, when the schedule is over. `kinds` are names of faults, without
-    those that only end others; all by default.
+    A fault that has an end lasts for a time drawn from `lasting_s` and ends within `seconds`; so
+    all nodes run, and all links are whole, when the schedule is over. `kinds` are names of faults,
+    without those that only end others; all by default.
     """
     nodes = cluster if isinstance(cluster, Nodes) else cluster.nodes
     drawn_kinds = [kind for kind in _chosen(kinds) if kind.draw is not None]

@@ -1,4 +1,4 @@
-"""Says what a consumer group has still to consume, with the retries that wait for their delay."""
+"""Shows what a consumer group has still to consume, with the retries that wait for their delay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cometmq.protocol.codes import ResponseCode
 
 @dataclass(frozen=True)
 class GroupState:
-    """Holds what a group has consumed and what not.
+    """Holds how much a group has consumed, and the rest.
 
     `fault` says why the figures mean nothing: nobody knows the group, or it does not consume the
     topic. `retries` are messages that wait for their next delivery.
@@ -34,7 +34,7 @@ class GroupState:
         return sum(queue.lag or 0 for queue in self.queues) + len(self.retries)
 
     def lines(self) -> Iterator[str]:
-        """Say what is left, line by line, and who is there to consume it."""
+        """List the rest, line by line, and the members that are online to consume it."""
         for at in self.queues:
             if at.lag:
                 yield f"{at.queue}: {at.consumer_offset or 0} of {at.broker_offset} consumed"
@@ -50,8 +50,8 @@ async def group_state(admin: AdminClient, group: str, topic: str | None) -> Grou
     """Return what a group has consumed of one topic, or of all that it consumes.
 
     A message that fails moves from its queue to the delayed ones, and from there to the retry topic.
-    So who finds nothing among the delayed ones and nothing in the queues looks at the delayed ones
-    again: in the meantime a message may have gone there from a queue.
+    So if nothing is found among the delayed ones and nothing in the queues, the delayed ones are
+    looked at again: in the meantime a message may have gone there from a queue.
     """
     members, subscribed = await _members(admin, group)
     try:

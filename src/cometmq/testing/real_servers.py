@@ -31,10 +31,10 @@ _FOR_TESTS = {
     "mappedFileSizeConsumeQueue": str(20 * 10_000),
     "maxHashSlotNum": "5000",
     "maxIndexNum": "20000",
-    # A machine that runs tests does other things, too: a flush that takes a second says nothing, and
-    # a send that is refused for it (SYSTEM_BUSY) fails a test that has nothing to do with it.
+    # A machine that runs tests is busy with other things, too: a flush that takes a second is no fault,
+    # and a send that is refused for it (SYSTEM_BUSY) would fail an unrelated test.
     "osPageCacheBusyTimeOutMills": "60000",
-    # That its disk is nearly full says nothing, either, and deletes no messages.
+    # A nearly full disk is no fault either, and must not delete messages.
     "diskMaxUsedSpaceRatio": "95",
     "cleanFileForciblyEnable": "false",
 }
@@ -131,7 +131,7 @@ class RealServers:
         return server
 
     def _metrics(self) -> dict[str, str]:
-        """Return the keys by which name servers tell metrics, too, where the brokers do."""
+        """Return the keys with which name servers serve metrics, too, if the brokers do."""
         if self._plan.properties.get("metricsExporterType") != "PROM":
             return {}
         return {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}

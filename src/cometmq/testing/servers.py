@@ -95,7 +95,7 @@ class BrokerPlace:
 
 
 class BrokerPlaces:
-    """Knows what each broker's node is, and with which settings its broker starts."""
+    """Knows the role of each broker's node, and the settings with which its broker starts."""
 
     def __init__(self, plan: ClusterPlan) -> None:
         self._plan = plan
@@ -157,7 +157,7 @@ async def all_registered(servers: Servers) -> None:
     name_servers = [each for each in servers.servers.values() if isinstance(each, NameServer)]
     brokers = len(servers.servers) - len(name_servers)
     async with asyncio.timeout(_REGISTERED_WITHIN_S):
-        while any(  # noqa: ASYNC110 - a name server tells nobody who has registered
+        while any(  # noqa: ASYNC110 - a name server sends no event for a registration
             len(each.table.live()) < brokers for each in name_servers
         ):
             await asyncio.sleep(0.01)

@@ -36,7 +36,8 @@ class VirtualTestCase(unittest.TestCase):
     cluster_options: ClassVar[Mapping[str, Any]] = {}
 
     cluster: Cluster
-    # A test that failed has left behind what it did not come to close: to say so would only add noise.
+    # A test that failed has left open what it did not come to close: a report of that would only add
+    # noise.
     _failure: BaseException | None = None
 
     def __init__(self, methodName: str = "runTest") -> None:  # noqa: N803 - unittest's name

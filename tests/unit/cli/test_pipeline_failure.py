@@ -63,7 +63,7 @@ def test_a_mistake_is_said_with_the_file_and_the_table() -> None:
 )
 def test_of_sparks_traces_the_cause_is_said(text: str, cause: str) -> None:
     said = str(said_of(SparkError(text)))
-    assert said.startswith(f"replay ended before it was done: {cause} (put that right")
+    assert said.startswith(f"replay ended before it was done: {cause} (repair this")
     assert "\n" not in said
 
 
@@ -87,7 +87,7 @@ def test_what_shows_itself_is_left_as_it_is() -> None:
 def test_who_stops_it_is_told_how_it_goes_on(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     try:
-        with pytest.raises(StoppedError, match="replay was stopped; run again") as stopped:
+        with pytest.raises(StoppedError, match="replay was stopped; run it again") as stopped:
             _stop_within(number)
     finally:
         logging.disable(logging.NOTSET)

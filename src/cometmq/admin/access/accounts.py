@@ -35,7 +35,7 @@ _ENABLE: Final = "a Java broker manages accounts only with aclEnable=true in its
 @dataclass(frozen=True, slots=True)
 class AccountFiles:
     """Says which version the default account file of a broker has; `versions` those of all files by
-    path, if the broker tells.
+    path, if the broker reports them.
     """
 
     cluster: str

@@ -42,7 +42,7 @@ from cometmq.protocol.header import HeaderT
 from cometmq.protocol.request_type import AnswerBodyT, AnswerT, BodyT, RequestType
 from cometmq.remoting.client import Answer
 
-# What a broker says, and what to do about it.
+# The remark of a broker, and what to do about it.
 _REMEDIES: Final = (
     ("is existed", "change it by access.update_user(), or choose another name"),
     ("acl is not exist", "check the subject (access.acls() has all)"),
@@ -59,7 +59,7 @@ _REMEDIES: Final = (
 
 class Access(Accounts):
     """Manages access control at the masters and slaves of a cluster, or at one `broker`, which may be
-    a name server of CometMQ. What changes servers returns their addresses.
+    a name server of CometMQ. Calls that change servers return the servers' addresses.
 
     A slave of CometMQ passes changes of users and policies on to its master. A server whose access
     control is off, or of the other kind, refuses.
@@ -219,7 +219,9 @@ class Access(Accounts):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Say what a subject such as `User:name` may do with resources that nothing is said of."""
+        """Add to what a subject such as `User:name` may do; its resources must have no policy
+        yet.
+        """
         return await self._put(
             requests.AUTH_CREATE_ACL,
             AclRequestHeader(subject=check_subject(subject)),
@@ -237,7 +239,7 @@ class Access(Accounts):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Say again what a subject may do with these resources; what is said of others stays."""
+        """Change what a subject may do with these resources; its policies for others stay."""
         return await self._put(
             requests.AUTH_UPDATE_ACL,
             AclRequestHeader(subject=check_subject(subject)),
@@ -255,7 +257,7 @@ class Access(Accounts):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Delete what is said of a subject: of one resource, or of all."""
+        """Delete a subject's policies: for one resource, or for all."""
         header = DeleteAclRequestHeader(
             subject=check_subject(subject),
             resource=None if resource is None else check_resource(resource),
@@ -272,7 +274,7 @@ class Access(Accounts):
     async def acl(
         self, subject: str, *, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, Acl]:
-        """Return what a subject may do by address, of those brokers that say anything of it."""
+        """Return what a subject may do, by address, from the brokers that have a policy of it."""
         check_subject(subject)
         what = f"the policies of {subject}"
         asked = await self._at_brokers(
@@ -298,9 +300,7 @@ class Access(Accounts):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> dict[str, list[Acl]]:
-        """Return what each broker says of subjects, by address; parts of subjects and resources
-        select.
-        """
+        """Return each broker's policies, by address; parts of subjects and resources select some."""
         return await self._at_brokers(
             lambda address: self._acls_at(address, subject_containing, resource_containing),
             "the policies",

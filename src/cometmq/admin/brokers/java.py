@@ -29,16 +29,17 @@ ROCKSDB_CONFIGS: Final = ("topics", "subscriptionGroups", "consumerOffsets")
 
 
 class JavaBrokers(Room):
-    """Asks brokers for what CometMQ's do otherwise. They refuse these calls, and say what to do.
+    """Makes calls that only Java's brokers answer. CometMQ's refuse them, and say what to do
+    instead.
 
-    What changes brokers returns their addresses.
+    Calls that change brokers return the brokers' addresses.
     """
 
     async def cold_data_thresholds(
         self, *, cluster: str | None = None, broker: str | None = None, slaves: bool = False
     ) -> dict[str, dict[str, Any]]:
-        """Return what each broker tells of reads of cold data: `configTable` has the groups'
-        thresholds, `runtimeTable` what they have read. Brokers before 5.2 do not tell.
+        """Return what each broker reports of reads of cold data: `configTable` has the groups'
+        thresholds, `runtimeTable` what they have read. Brokers before 5.2 have no such report.
         """
         what = "the thresholds of cold data"
         return await self._ask_brokers(
@@ -79,7 +80,7 @@ class JavaBrokers(Room):
     async def remove_cold_data_threshold(
         self, group: str, *, cluster: str | None = None, broker: str | None = None
     ) -> list[str]:
-        """Have a group's reads of cold data bounded no longer by a threshold of its own."""
+        """Remove a group's own threshold for reads of cold data."""
         check_group(group)
         what = f"the removal of the threshold of group {group}"
         return await self._change_brokers(
@@ -102,7 +103,7 @@ class JavaBrokers(Room):
         )
 
     async def reset_master_flush_offset(self, offset: int, *, broker: str) -> list[str]:
-        """Tell a slave up to where its master has flushed the log; a master ignores it."""
+        """Set up to where a slave takes its master's log for flushed; a master ignores it."""
         if type(offset) is not int or offset < 0:
             raise IllegalArgumentError(
                 f"offset is {offset!r:.80}; give a place in the commit log, 0 or more"

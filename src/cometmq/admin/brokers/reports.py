@@ -92,9 +92,8 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 class TimerProgress:
     """Says how far a broker has delivered timed messages.
 
-    What was due before `delivered_ms` (in ms since the epoch) is delivered. Messages that were put
-    to the timer's queue before `queue_offset` were read; `master_queue_offset` is the same of the
-    master.
+    Messages that were due before `delivered_ms` (in ms since the epoch) are delivered. The broker
+    has read the timer's queue up to `queue_offset`; `master_queue_offset` is that of its master.
     """
 
     delivered_ms: int
@@ -236,7 +235,7 @@ class BrokerReports(Room):
     async def replication(
         self, *, cluster: str | None = None, broker: str | None = None, slaves: bool = False
     ) -> dict[str, Replication]:
-        """Return how far the slaves of each broker are. Brokers before 5.0 do not tell."""
+        """Return how far the slaves of each broker are. Brokers before 5.0 do not report it."""
         what = "the state of the slaves"
         return await self._ask_brokers(
             requests.GET_BROKER_HA_STATUS,
@@ -251,9 +250,10 @@ class BrokerReports(Room):
     async def epochs(
         self, *, cluster: str | None = None, broker: str | None = None, slaves: bool = False
     ) -> dict[str, EpochEntryCache]:
-        """Return from where to where each master of a broker wrote the log.
+        """Return the range of the log that each master of a broker wrote.
 
-        Only Java brokers whose roles a controller gives (enableControllerMode) tell; others refuse.
+        Only Java brokers to which a controller gives their roles (enableControllerMode) answer;
+        others refuse.
         """
         what = "the terms of its masters"
         return await self._ask_brokers(
@@ -319,7 +319,7 @@ def _growth(item: BrokerStatsItem) -> Growth:
 
 
 async def _broker_progress(body: bytes) -> BrokerProgress:
-    """Return the progress by group: a broker tells it by group and topic.
+    """Return the progress by group: a broker reports it by group and topic.
 
     Of many groups this takes seconds, so others on the loop have turns in between.
     """

@@ -168,7 +168,7 @@ class Brokers(BrokerReports, JavaBrokers):
     # Permission to write, which name servers hold
 
     async def wipe_write_permission(self, broker_name: str) -> dict[str, int]:
-        """Have no producer choose a broker any more; return the changed topics by name server.
+        """Keep producers from choosing a broker; return the changed topics by name server.
 
         The broker's next registration of a change brings the permission back, as in Java.
         """
@@ -180,7 +180,7 @@ class Brokers(BrokerReports, JavaBrokers):
         )
 
     async def add_write_permission(self, broker_name: str) -> dict[str, int]:
-        """Have producers choose a broker again; return the changed topics by name server."""
+        """Let producers choose a broker again; return the changed topics by name server."""
         return await self._permit(
             broker_name,
             requests.ADD_WRITE_PERM_OF_BROKER,
@@ -258,7 +258,7 @@ def next_deletion(info: Mapping[str, str]) -> NextDeletion | None:
 def file_deletions(info: Mapping[str, str]) -> list[FileDeletion] | None:
     """Return what the run-time information of a broker says of its oldest files.
 
-    None for a broker that does not tell, as Java's do not.
+    None for a broker that does not report them, such as Java's.
     """
     told = info.get("fileDeletions")
     if told is None:

@@ -1,4 +1,4 @@
-"""Judges what the members of a consumer group tell about themselves (Java: ConsumerRunningInfo).
+"""Judges what the members of a consumer group report of themselves (Java: ConsumerRunningInfo).
 
 Nothing here asks a server.
 """
@@ -63,7 +63,7 @@ def is_offline(error: CometMQError) -> bool:
 
 
 def judge(group: str, told: Mapping[str, RunningInfo], now_ms: int) -> list[Finding]:
-    """Return what is wrong with a group by what its members told."""
+    """Return what is wrong with a group, by the reports of its members."""
     findings = []
     if not same_subscriptions(told.values()):
         findings.append(Finding(group, None, Wrong.DIFFERENT_SUBSCRIPTIONS()))
@@ -82,7 +82,7 @@ def judge(group: str, told: Mapping[str, RunningInfo], now_ms: int) -> list[Find
 
 
 def same_subscriptions(told: Iterable[RunningInfo]) -> bool:
-    """Return whether all members that are pushed messages subscribe to the same."""
+    """Return whether all push consumers of the group have the same subscriptions."""
     given = {
         frozenset(
             (data.topic, data.sub_string, data.expression_type) for data in info.subscriptions
@@ -94,7 +94,7 @@ def same_subscriptions(told: Iterable[RunningInfo]) -> bool:
 
 
 def subscription_differences(told: Mapping[str, RunningInfo]) -> list[SubscriptionDifference]:
-    """Return the topics that members which are pushed messages select differently, sorted."""
+    """Return the topics that push consumers of the group select differently, sorted."""
     selected = {
         client_id: {data.topic: _expression(data) for data in info.subscriptions}
         for client_id, info in told.items()
@@ -144,7 +144,7 @@ def _of_queues(info: RunningInfo, now_ms: int) -> Iterator[str]:
         elif ordered and at.droped and at.try_unlock_times > 0:
             yield Wrong.CANNOT_UNLOCK(queue=place, count=at.try_unlock_times)
         elif not ordered and at.cached_msg_count > 0:
-            # A client of ours that has consumed nothing of a queue yet tells 0.
+            # A CometMQ client that has consumed nothing of a queue yet reports 0.
             since = now_ms - (at.last_consume_timestamp or _started_ms(info) or now_ms)
             if since > _BLOCKED_MS:
                 yield Wrong.BLOCKED(queue=place, ms=since, count=at.cached_msg_count)

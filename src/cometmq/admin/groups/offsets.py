@@ -87,8 +87,8 @@ class StoredOffset:
 
 
 class Offsets(Room):
-    """Asks the brokers for offsets and caches none. What moves a group's offsets returns the new
-    ones by queue.
+    """Asks the brokers for offsets and caches none. Calls that move a group's offsets return the
+    new ones by queue.
     """
 
     async def of_topic(
@@ -107,7 +107,7 @@ class Offsets(Room):
             queues, found = by_reader[address], []
             for begin in range(0, len(queues), _QUEUES_AT_ONCE):
                 some = queues[begin : begin + _QUEUES_AT_ONCE]
-                # None of them is still asked for when the call ends by the error of another.
+                # When one of them raises its error, none of the others is still under way.
                 outcomes = await asyncio.gather(
                     *(self._queue_offsets(address, queue, group) for queue in some),
                     return_exceptions=True,
@@ -210,10 +210,11 @@ class Offsets(Room):
         """Have a group go on with the messages that were stored at a time or later.
 
         The time is in ms since the epoch; END stands for the end of every queue. Brokers of 5 and of
-        CometMQ move the offsets themselves. Older ones tell the members; where none is online, the
-        offsets are stored as by `store_reset`. Without `force` no offset moves ahead, which brokers
-        of 5 and of CometMQ do not heed. `for_cpp` has brokers that tell the members do so as C++
-        clients read it. Of a topic that several clusters have, `cluster` chooses one.
+        CometMQ move the offsets themselves. Older ones have the members move them; where no member
+        is online, the offsets are stored as by `store_reset`. Without `force` no offset moves
+        ahead; brokers of 5 and of CometMQ ignore this. `for_cpp` makes older brokers write to the
+        members in the form that C++ clients read. Of a topic that several clusters have, `cluster`
+        chooses one.
         """
         _check_time(timestamp_ms)
         check_group(group)
@@ -272,8 +273,8 @@ class Offsets(Room):
         brokers only store the offset: stop the members first, since they commit theirs over it.
         """
         address = await self._master(queue)
-        # A broker that moves no offsets itself would take the reset for one of all queues. Whoever may
-        # not ask for the configuration is refused before the offset has moved.
+        # A broker that moves no offsets itself would reset all queues. A caller without the right to
+        # read the configuration is refused before the offset has moved.
         moves_offsets = await self._moves_offsets(address)
         await self._commit(address, group, queue, offset)
         if not moves_offsets:
@@ -449,12 +450,14 @@ class Offsets(Room):
         )
         if answer.command.remark != OFFSET_WAS_RESET:
             return
-        # The broker ignored the offset: it does so after a reset until a member pulls, which those
-        # of a group that is not online do not. A reset to this offset replaces that one.
+        # The broker ignored the offset: after a reset it ignores offsets until a member pulls, and a
+        # group that is not online never does. A reset to this offset replaces the earlier one.
         await self._reset_at(address, group, queue, offset)
 
     async def _reset_at(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-        """Reset one queue at a broker that keeps track of resets, which tells members itself."""
+        """Reset one queue at a broker that keeps track of resets and passes them on to members
+        itself.
+        """
         await self._servers.ask(
             address,
             requests.INVOKE_BROKER_TO_RESET_OFFSET,

@@ -1,4 +1,4 @@
-"""Tells of producers. Commands of mqadmin: producerConnection, producer."""
+"""Lists producers. Commands of mqadmin: producerConnection, producer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Producers(Room):
                 )
             except RemoteError as error:
                 if error.code == ResponseCode.SYSTEM_ERROR and "not exist" in (error.remark or ""):
-                    return []  # as brokers say that the group has no member
+                    return []  # a broker's answer for a group without a member
                 raise
             return [connection_of(body) for body in answer.body.connection_set]
 
@@ -67,7 +67,7 @@ class Producers(Room):
     ) -> dict[str, dict[str, list[SeenProducer]]]:
         """Return the members of all producer groups of each broker, by address and group.
 
-        Brokers before 4.9.4 do not tell.
+        Brokers before 4.9.4 do not know the request.
         """
         what = "all producers"
         return await self._ask_brokers(

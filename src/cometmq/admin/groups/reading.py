@@ -1,4 +1,4 @@
-"""Tells up to when groups have read a topic, and says which topics they may read.
+"""Shows up to when groups have read a topic, and sets which topics they may read.
 
 Command of mqadmin: setConsumeMode. Java: MQAdminExt.queryConsumeTimeSpan,
 updateAndGetGroupReadForbidden.
@@ -40,12 +40,12 @@ class QueueTimes:
 
 
 class GroupReading(Room):
-    """Asks and says what groups read."""
+    """Asks for, and sets, what groups read."""
 
     async def times(self, group: str, topic: str, *, broker: str | None = None) -> list[QueueTimes]:
         """Return up to when a group has consumed each queue of a topic, sorted by queue.
 
-        `broker` asks only that one, which tells nothing of a topic that it does not have.
+        With `broker` only that one is asked; it reports nothing of a topic that it does not have.
         """
         check_group(group)
         header = QueryConsumeTimeSpanRequestHeader(topic=topic, group=group)

@@ -1,4 +1,4 @@
-"""Defines what is told of consumer groups and their members, and which fields a group has."""
+"""Defines the records of consumer groups and their members, and which fields a group has."""
 
 from __future__ import annotations
 

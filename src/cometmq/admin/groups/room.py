@@ -130,8 +130,8 @@ class Groups(GroupReading):
         """Change fields of a group, and leave the rest as each broker has it.
 
         Return the configuration before the change by address, of those brokers that have the group.
-        Whoever has just read it gives it as `before`, in place of `cluster` and `broker`: reading it
-        takes the configurations of all groups.
+        A caller that has just read it passes it as `before`, in place of `cluster` and `broker`:
+        reading it takes the configurations of all groups.
         """
         _check_fields(fields)
         if before is None:
@@ -248,7 +248,7 @@ class Groups(GroupReading):
             raise reason
         raise _unknown(group)
 
-    # Who consumes what
+    # Groups and their topics
 
     async def of_topic(self, topic: str) -> list[str]:
         """Return the groups that subscribe to a topic now or have an offset in it."""
@@ -265,7 +265,9 @@ class Groups(GroupReading):
         return sorted({group for groups in found.values() for group in groups})
 
     async def topics(self, group: str) -> list[str]:
-        """Return the topics in which a group has an offset. Brokers before 5.0 do not tell."""
+        """Return the topics in which a group has an offset. Brokers before 5.0 do not know the
+        request.
+        """
         what = f"the topics of group {group}"
 
         addresses, missing = await self._brokers_and_missing(group)
@@ -282,7 +284,7 @@ class Groups(GroupReading):
     async def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """Return what a group that is online selects of a topic, None if it does not subscribe.
 
-        Brokers before 5.0 do not tell.
+        Brokers before 5.0 do not know the request.
         """
         what = f"the subscription of group {group} to topic {topic}"
 
@@ -411,8 +413,8 @@ class Groups(GroupReading):
     ) -> GroupProgress:
         """Return how far a group is in all its queues, or in those of one topic.
 
-        Of a topic that several clusters have, `cluster` chooses one; `broker` asks only that one,
-        which tells no queue of a group that it does not know. Else raises RemoteError
+        Of a topic that several clusters have, `cluster` chooses one. With `broker` only that one is
+        asked; it reports no queue of a group that it does not know. Otherwise raises RemoteError
         (SUBSCRIPTION_GROUP_NOT_EXIST) if no broker knows anything of the group. The results of a
         ServersFailedError are the progress at each of the other brokers; `merged` joins them.
         """

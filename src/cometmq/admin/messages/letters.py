@@ -110,9 +110,9 @@ class UnconsumedMessages(Room):
         A broker gives a half message up when no producer decides on it. Both times are included,
         in ms since the epoch. Queues follow each other, and each begins with its oldest message.
 
-        The properties of a message tell its producer group (PGROUP), its topic (REAL_TOPIC) and
-        how often the broker asked its producers (TRANSACTION_CHECK_TIMES). A message that was
-        resumed stays in the list.
+        The properties of a message have its producer group (PGROUP), its topic (REAL_TOPIC) and how
+        often the broker asked its producers (TRANSACTION_CHECK_TIMES). A message that was resumed
+        stays in the list.
         """
         async for message in MessageReader(self._servers).stored(
             TRANS_CHECK_MAX_TIME_TOPIC, begin_ms, end_ms

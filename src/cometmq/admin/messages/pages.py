@@ -44,7 +44,7 @@ from cometmq.protocol.redrive import NO_END_MS
 MAX_PAGE: Final = 500
 MAX_QUEUES: Final = 512
 _MAX_CURSOR: Final = 16 * 1024
-# Of one page, beyond the first pull of each queue.
+# The bounds of one page, beyond the first pull of each queue.
 _MAX_LOOKED_AT: Final = 5000
 _MAX_LOOKED_BYTES: Final = 64 * 1024 * 1024
 _MAX_PULLS: Final = 200
@@ -191,7 +191,7 @@ class _End:
     step: int
     low: int = 0
     high: int = 0
-    # -1 until the broker has told it.
+    # -1 until the broker has answered.
     max_offset: int = -1
     # Messages that were read and not given out yet, in the order of the page.
     found: deque[ListedMessage] = field(default_factory=deque)
@@ -229,7 +229,7 @@ class _Merge:
     ends: list[_End] = field(default_factory=list)
     errors: dict[str, CometMQError] = field(default_factory=dict)
     looked_at: int = 0
-    # Of bodies, decompressed.
+    # Bytes of decompressed bodies.
     looked_bytes: int = 0
     pulls: int = 0
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PULLS_AT_ONCE))
@@ -255,7 +255,7 @@ class _Merge:
             if self._is_done(most_pulls):
                 reached_ms = first.frontier_ms
                 break
-            # All whose next message may come before those that were read.
+            # All queues that may have a message which comes before those that were read.
             heads = [self._rank(end) for end in left if end.found]
             least = max(heads, default=self._rank(first))
             await self._each(

@@ -121,7 +121,8 @@ class MessageReader:
         wanted = {tag.strip() for tag in tags.split("||")} - {""}
         if SUB_ALL in wanted:
             wanted.clear()
-        # Of several messages of one time a broker of 4.x answers any; a ms earlier none is left out.
+        # A broker of 4.x answers with any of several messages of one time; asked for a ms earlier, it
+        # leaves none out.
         search = SearchOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=max(0, begin_ms - 1)
         )
@@ -250,7 +251,7 @@ def message_of(
 
 
 def settings_of(body: bytes, address: str) -> dict[str, str]:
-    """Return the settings that a server has told. Raises ProtocolError for what is none."""
+    """Return the settings in a server's answer. Raises ProtocolError for text that is none."""
     try:
         return parse_properties(bytes(body).decode(), f"the answer of {address}")
     except (UnicodeDecodeError, ConfigError) as error:

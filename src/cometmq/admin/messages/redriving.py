@@ -1,4 +1,4 @@
-"""Redrives chosen dead letters, and tells of each what became of it."""
+"""Redrives chosen dead letters, and reports what became of each."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def _of_sent(
         left = [letter for letter in left if id(letter) not in outcomes]
         if len(outcomes) < sent_count:
             await asyncio.sleep(_PAUSE_S)
-    # Of those that were not found so many were sent all the same.
+    # This many of the letters that were not found were sent all the same.
     hidden_count = sent_count - len(outcomes)
     for letter in letters:
         if id(letter) not in outcomes:
@@ -173,7 +173,7 @@ async def _of_sent(
 def _is_made_of(copy: MessageExt, letter: MessageExt) -> bool:
     """Say whether a redrive made `copy` of this letter. Its broker noted there where the letter lies.
 
-    Their ids do not tell: letters that a Java broker wrote of messages of one batch share the
+    Their ids do not show it: letters that a Java broker wrote of messages of one batch share the
     batch's id (docs/internals/message-ids.md).
     """
     place = parse_offset_id(letter.offset_msg_id).commit_log_offset

@@ -104,7 +104,7 @@ class DirectConsumption:
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """Tells of a message's sending, consumption or transaction, as its client noted it.
+    """Records a message's sending, consumption or transaction, as its client noted it.
 
     Times are in ms. A consumption has two events, SUB_BEFORE and SUB_AFTER, with the same
     `request_id`; the first has the time and group, the second the cost and outcome (from older
@@ -241,15 +241,15 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             cluster=cluster,
         )
 
-    # What became of a message
+    # The fate of a message
 
     async def tracks(
         self, message: MessageExt, *, groups: Iterable[str] | None = None
     ) -> list[MessageTrack]:
         """Return for each group of the message's topic whether it has consumed the message.
 
-        The group's offset decides: it has consumed the message if it is beyond it in its queue.
-        `groups` are those to tell of, None for all.
+        The offset decides: a group has consumed the messages below its offset in their queue.
+        `groups` limits the answer to these groups, None means all.
         """
         asked = await Groups(self._servers).of_topic(message.topic) if groups is None else [*groups]
         tracks: list[MessageTrack] = []
@@ -267,10 +267,10 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
         begin_ms: int = 0,
         end_ms: int = NO_END_MS,
     ) -> list[TraceEvent]:
-        """Return what the traces of clients tell of a message (unique id or key), oldest first.
+        """Return what the traces of clients say of a message (unique id or key), oldest first.
 
-        At most `max_messages` trace messages of each broker are read; one may tell of many sends.
-        Records that are malformed are logged and left out: whoever may send can write some.
+        At most `max_messages` trace messages of each broker are read; one may report many sends.
+        Malformed records are logged and left out: every client that may send can write some.
         """
         try:
             found = await self._query(

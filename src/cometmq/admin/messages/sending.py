@@ -32,7 +32,7 @@ _SEND_GROUP: Final = "cometmq-admin"
 _RESEND_GROUP: Final = "ReSendMsgById"
 # Brokers take these for orders of the sender: TRAN_MSG would make a half message of a message whose
 # transaction was committed, a delay would hold it back. The copy lies in the same topic, so it keeps
-# what a retried message or a dead letter tells of its origin.
+# the properties in which a retried message or a dead letter names its origin.
 _NOT_RESENT: Final = (p.RESERVED | p.OF_ONE_SENDING) - {
     p.UNIQ_CLIENT_MESSAGE_ID,
     p.RETRY_TOPIC,

@@ -52,10 +52,10 @@ _REMOVED: Final = "d"
 class DelayLevel:
     """Says what waits at a broker in one delay level.
 
-    `delay_ms` is how long its messages wait, None if the broker does not tell. Messages from
+    `delay_ms` is how long its messages wait, None if the broker does not report it. Messages from
     `next_offset` to `end_offset` (excluded) of the level's queue wait. `next_due_ms` and
     `last_due_ms` are when the first and the last of them are due, in ms since the epoch; None if
-    nothing waits, or the broker does not tell.
+    nothing waits, or the broker does not report it.
     """
 
     broker_name: str
@@ -130,7 +130,7 @@ class WaitingMessages(Room):
     async def delay_levels(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> list[DelayLevel]:
-        """Return what waits in the delay levels of each broker, those in which nothing does included.
+        """Return what waits in each broker's delay levels, the empty ones included.
 
         Levels that no message has used yet are left out.
         """
@@ -221,7 +221,7 @@ class WaitingMessages(Room):
                 break
             newest[_first_copy(message)] = message
         named = {*newest, *(message.queue_offset for message in newest.values())}
-        # Asked after the half messages: one that ended meanwhile is named already.
+        # Asked for after the half messages, so that it names those that ended meanwhile.
         ended: set[int] = set()
         is_sure, read_bytes, count = True, 0, 0
         if op_begin is not None:
@@ -231,7 +231,7 @@ class WaitingMessages(Room):
                     is_sure = False
                     break
                 if message.tags == _REMOVED:
-                    # Of no use are those of messages that were not read.
+                    # Records of messages that were not read are of no use.
                     ended.update(named.intersection(_named_offsets(message.body)))
         waiting = [
             message
@@ -311,7 +311,8 @@ class WaitingMessages(Room):
         return list(await asyncio.gather(*(level_of(queue, at) for queue, at in used)))
 
     async def _begin_of_ops(self, ops: MessageQueue) -> int | None:
-        """Return from where on the records of ended transactions are of use; None if there are none.
+        """Return the offset from which the records of ended transactions are of use; None without
+        any.
 
         A Java broker of 4.9 makes their topic with the first one.
         """
@@ -343,7 +344,7 @@ class WaitingMessages(Room):
         return half
 
     async def _delays_ms(self, address: str) -> Mapping[int, int]:
-        """Return how long messages of each level wait; nothing if the broker does not tell."""
+        """Return how long messages of each level wait; nothing if the broker does not report it."""
         try:
             config = (await Brokers(self._servers).config(broker=address))[address]
         except CometMQError:

@@ -1,4 +1,4 @@
-"""Decode what brokers tell of queues: a table by queue beside a rate."""
+"""Decode what brokers report of queues: a table by queue beside a rate."""
 
 from __future__ import annotations
 

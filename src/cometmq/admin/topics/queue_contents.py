@@ -31,7 +31,7 @@ from cometmq.protocol.redrive import NO_END_MS
 class QueueUnits:
     """Holds units of a consume queue, from the offset asked for on.
 
-    Each unit tells the place and length of a message in the commit log, and the code of its tags.
+    Each unit has the place and length of a message in the commit log, and the code of its tags.
     `subscription` is what the group that was named selects, if it is online; `filter` is the
     broker's description of how, or why there is none.
     """

@@ -1,4 +1,4 @@
-"""Defines what is told of a topic's queues."""
+"""Defines the records of a topic's queues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class TopicStats:
-    """Tells of a topic's queues, and of its messages per second in the last minute (0 before 5.0)."""
+    """Shows a topic's queues, and its messages per second in the last minute (0 before 5.0)."""
 
     topic: str
     put_per_s: float
@@ -32,7 +32,7 @@ class TopicStats:
 
     @property
     def messages(self) -> int:
-        """Return how many messages lie in all queues, as their offsets tell."""
+        """Return how many messages lie in all queues, by their offsets."""
         return sum(queue.max_offset - queue.min_offset for queue in self.queues)
 
     @property
@@ -44,7 +44,7 @@ class TopicStats:
 def stats_of(
     topic: str, found: Mapping[str, tuple[dict[MessageQueue, TopicOffset], float]]
 ) -> TopicStats:
-    """Return the statistics of a topic that brokers told, each its queues and its rate."""
+    """Join the statistics of a topic from several brokers, each with its own queues and rate."""
     queues = {queue: offset for table, _ in found.values() for queue, offset in table.items()}
     return TopicStats(
         topic,

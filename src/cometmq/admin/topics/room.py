@@ -1,4 +1,4 @@
-"""Makes, changes, deletes and lists topics, and tells their routes and statistics.
+"""Makes, changes, deletes and lists topics, and shows their routes and statistics.
 
 Commands of mqadmin: updateTopic, updateTopicList, updateTopicPerm, deleteTopic, topicList,
 topicRoute, topicStatus, topicClusterList, updateOrderConf.
@@ -62,8 +62,8 @@ class Topics(Room):
     ) -> list[str]:
         """Make a topic, or set one that exists to these values; return the brokers' addresses.
 
-        `attributes` are set beside those that the topic has. With `order` the name servers are told
-        the queues of each broker, as by mqadmin.
+        `attributes` are set beside those that the topic has. With `order` the name servers get the
+        number of each broker's queues, as by mqadmin.
         """
         check_topic(topic)
         config = TopicConfig(
@@ -129,7 +129,8 @@ class Topics(Room):
 
         Without `cluster` and `broker` the topic is changed at every broker that has it. Return the
         configuration before the change by address. The order configuration follows: it gets the
-        queues of each broker where the topic is ordered, and loses those where it is so no longer.
+        queues of brokers where the topic is ordered, and loses those of brokers where it no longer
+        is.
         """
         changes = attribute_changes(attributes or {}, tuple(remove_attributes))
         given = {
@@ -174,9 +175,10 @@ class Topics(Room):
     ) -> list[str]:
         """Delete a topic with its messages, then its route; return the brokers' addresses.
 
-        Name servers are told only if no single `broker` is named, and after every broker has
-        deleted the topic. A call that failed at a server can be repeated. Raises RouteNotFoundError
-        if neither a name server nor one of the brokers has the topic, unless `missing_ok`.
+        Name servers delete the route only if no single `broker` is named, and after every broker
+        has deleted the topic. A call that failed at a server can be repeated. Raises
+        RouteNotFoundError if neither a name server nor one of the brokers has the topic, unless
+        `missing_ok`.
         """
         check_topic(topic)
         brokers = await self._servers.brokers(cluster=cluster, broker=broker)
@@ -393,7 +395,7 @@ class Topics(Room):
         )
         if answer.code == ResponseCode.SUCCESS:
             return answer.body
-        # A broker of 4.x tells of all topics or none.
+        # A broker of 4.x reports all topics or none.
         config = (await self._configs_at(address)).get(topic)
         if config is None:
             raise RemoteError(
@@ -432,9 +434,10 @@ class Topics(Room):
         return names
 
     async def _put_order(self, topic: str, counts: Mapping[str, int | None]) -> None:
-        """Tell name servers how many queues these brokers have, by address; None takes a broker out.
+        """Write to the name servers how many queues these brokers have, by address; None takes a
+        broker out.
 
-        What they know of other brokers stays.
+        Their entries for other brokers stay.
         """
         names = await self._names_of(counts, topic)
         known = await self.order_config(topic) or ""

@@ -113,9 +113,9 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "exportMetadataInRocksDB",
     ),
 }
-# Other names that mqadmin knows commands by.
+# Other names of commands that mqadmin knows.
 ALIASES: Final[dict[str, str]] = {"deleteAccessConfig": "deleteAclConfig"}
-# How help titles the commands of a module, if not by the module's name.
+# Titles of the help for the commands of a module, where they differ from the module's name.
 PANELS: Final[dict[str, str]] = {
     "name_servers": "Name servers",
     "java_brokers": "Replication, cold data, RocksDB",
@@ -133,7 +133,7 @@ PANELS: Final[dict[str, str]] = {
 }
 
 _MODULE_OF: Final = {name: module for module, names in MODULES.items() for name in names}
-# mqadmin does not look at the case of a command's name.
+# mqadmin ignores the case of a command's name.
 _NAMES: Final = {name.lower(): name for name in _MODULE_OF} | {
     alias.lower(): name for alias, name in ALIASES.items()
 }

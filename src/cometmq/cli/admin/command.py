@@ -53,7 +53,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _TIMEOUT_MS: Final = 5_000  # as mqadmin's
-_BROKEN_PIPE: Final = 128 + signal.SIGPIPE  # as shells tell of a program that SIGPIPE ended
+_BROKEN_PIPE: Final = (
+    128 + signal.SIGPIPE
+)  # the status by which shells report a program that SIGPIPE ended
 DONE: Final = (Column("server", "Server"), Column("result", "Result"))
 
 
@@ -66,7 +68,7 @@ def truth(text: str) -> bool:
 
 TRUTH: Final = "true|false"
 
-# Where a command goes to. mqadmin calls the broker by its address.
+# The target of a command. mqadmin names the broker by its address.
 Broker = Annotated[
     str | None,
     typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="The broker."),
@@ -88,7 +90,7 @@ _DryRun = Annotated[
 ]
 _Yes = Annotated[
     bool,
-    typer.Option("-y", "--yes", help="Do not ask before destroying.", rich_help_panel="Output"),
+    typer.Option("-y", "--yes", help="Destroy without asking first.", rich_help_panel="Output"),
 ]
 # The parameters that each command has, with their defaults.
 _CONNECTION: Final[dict[str, tuple[Any, object]]] = {
@@ -105,7 +107,7 @@ _CONNECTION: Final[dict[str, tuple[Any, object]]] = {
 
 @dataclass
 class Run:
-    """Has what a command works with while it runs."""
+    """Holds the clients, the output and the options of a command while it runs."""
 
     admin: AdminClient
     out: Output
@@ -116,7 +118,9 @@ class Run:
     _named: set[str] = field(default_factory=set, init=False)
 
     async def masters(self, cluster: str | None, broker: str | None = None) -> list[str]:
-        """Return the addresses that a change goes to: the cluster's masters, or the one broker."""
+        """Return the addresses of the servers to change: the cluster's masters, or the one
+        broker.
+        """
         if broker is not None:
             return [broker]
         return await self.brokers(cluster, slaves=False)
@@ -146,14 +150,14 @@ class Run:
         )
 
     async def each(self, call: Awaitable[dict[str, T]]) -> dict[str, T]:
-        """Return the results of a call by server, without the servers that failed: tell of them."""
+        """Return the results of a call by server, without the servers that failed; print these."""
         return await self.reached(call, dict)
 
     async def reached(self, call: Awaitable[T], of_results: Callable[[Mapping[str, Any]], T]) -> T:
-        """Return what a call returns. If some of its servers fail, tell of each of them, and return
+        """Return what a call returns. If some of its servers fail, print each failure, and return
         what `of_results` makes of the results of the others, by address.
 
-        A command that asks a server many times tells once that it fails.
+        A command that asks a server many times prints its failure once.
         """
         try:
             return await call
@@ -173,7 +177,7 @@ class Run:
                 self.failed(server, reason)
 
     def failed(self, server: str, error: CometMQError | str) -> None:
-        """Tell of a failure and go on; the exit status will be 1."""
+        """Print a failure and go on; the exit status will be 1."""
         self.failures += 1
         self.out.note(f"cometmq: {server}: {in_commands(str(error))}")
 
@@ -186,12 +190,12 @@ class Run:
         destroys: bool = False,
         in_steps: bool = False,
     ) -> T | None:
-        """Make a change and print what came of it at each of `servers`.
+        """Make a change and print its outcome at each of `servers`.
 
-        `what` says what is done, with a verb first: "delete topic orders". Return what the call
-        returned, or None if nothing was changed (`--dry-run`) or some servers failed. With
-        `destroys` the user is asked first. A change `in_steps` begins no step before all servers have
-        done the one before: if one fails, the change may be done nowhere.
+        `what` describes the change and begins with a verb: "delete topic orders". Return what the
+        call returned, or None if nothing was changed (`--dry-run`) or some servers failed. With
+        `destroys` the user is asked first. A change `in_steps` begins no step before all servers
+        have done the one before: if one fails, the change may be done nowhere.
         """
         if self.dry_run:
             self.out.table(DONE, [(server, f"would {what}") for server in servers])
@@ -216,7 +220,7 @@ class Run:
         return result
 
     def confirm(self, what: str, servers: Sequence[str], *, for_good: bool = True) -> None:
-        """Ask the user, who may say no. Raises ConfigError where there is nobody to ask."""
+        """Ask the user for consent. Raises ConfigError where there is nobody to ask."""
         if self.yes:
             return
         sentence = f"{what} at {', '.join(servers)}" if servers else what
@@ -238,8 +242,8 @@ class Run:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
-        """Show on stderr how much is done, if that is a terminal: call what is given with the
-        number done and the number of all.
+        """Show on stderr how much is done, if that is a terminal: call the returned function with
+        the number done and the number of all.
         """
         if not sys.stderr.isatty():
             yield lambda _done, _total: None
@@ -363,7 +367,7 @@ def _not_offered(annotation: Any, default: object) -> object:
 
 def _prepared(annotation: Any) -> Any:
     """Return the annotation of an option that takes `true` or `false` as a value, where typer makes a
-    flag of it, and that completes what its name tells.
+    flag of it; complete its values by its name.
     """
     names = _declared(annotation)
     if not names:
@@ -416,7 +420,7 @@ def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, A
 
     try:
         failures = asyncio.run(with_admin())
-    except BrokenPipeError:  # who read the output wants no more of it
+    except BrokenPipeError:  # the reader of the output has closed it
         _forget_output()
         raise typer.Exit(_BROKEN_PIPE) from None
     except OSError as error:  # clients and commands pass on their own as a CometMQError
@@ -432,13 +436,13 @@ def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, A
 
 
 def _forget_output() -> None:
-    """Have nobody write what the buffer of stdout still has, which would fail again at the end."""
+    """Drop what the buffer of stdout still has; writing it at the end would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
 def _interrupted_at_once() -> Iterator[None]:
-    """Let Ctrl-C interrupt what waits for the terminal. The loop's own handler would only cancel the
+    """Let Ctrl-C interrupt a wait for the terminal. The loop's own handler would only cancel the
     task, which does not notice while it waits.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

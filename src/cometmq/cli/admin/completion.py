@@ -25,7 +25,7 @@ async def _topics(admin: AdminClient) -> Iterable[str]:
 
 
 async def _groups(admin: AdminClient) -> Iterable[str]:
-    # Name servers know no groups, but the retry topic of each that has consumed something.
+    # Name servers know no groups, but the retry topic of each group that has ever consumed.
     return [
         topic.removeprefix(_RETRY)
         for topic in await admin.topics.names()
@@ -61,7 +61,7 @@ _NAMES: Final[dict[str, Callable[[AdminClient], Awaitable[Iterable[str]]]]] = {
 
 
 def completer(option: str) -> Completer | None:
-    """Return what completes the values of the option with this long name, or None."""
+    """Return the completion for the option with this long name, or None."""
     names = _NAMES.get(option)
     if names is None:
         return None

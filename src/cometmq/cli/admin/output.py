@@ -1,4 +1,4 @@
-"""Prints what commands of `cometmq admin` found: a table for people, JSON, CSV and YAML for programs."""
+"""Prints results of `cometmq admin`: a table for people, JSON, CSV and YAML for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 from cometmq.logs.plain import plain, plain_json
 
 GAP: Final = "  "
-# A table that is streamed is as wide as its first rows, which wait no longer than this.
+# The first rows decide how wide a streamed table is; they wait no longer than this.
 _FIRST_ROWS: Final = 200
 _FIRST_ROWS_S: Final = 0.3
 
@@ -28,7 +28,9 @@ class Form(Enum):
 
 
 def as_text(value: object) -> str:
-    """Return a value as people read it, in one line and without what moves a terminal's cursor."""
+    """Return a value for people, in one line and without characters that move a terminal's
+    cursor.
+    """
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -74,7 +76,7 @@ class Column:
 class Output:
     """Takes tables and records, and prints them in one form on stdout.
 
-    What is for people only (`note`) goes to stderr, so that a pipe gets the result alone. A table is
+    Notes for people (`note`) go to stderr, so that a pipe gets the result alone. A table is
     as wide as its values: nothing is cut.
     """
 
@@ -82,7 +84,7 @@ class Output:
         self.form = form
         self._sections: list[tuple[str, Any]] = []
         self._printed = False
-        # The section that was streamed; what JSON and YAML hold back then continues its document.
+        # The section that was streamed; in JSON and YAML the later sections continue its document.
         self._streamed: str | None = None
 
     def table(
@@ -115,11 +117,11 @@ class Output:
     def stream(
         self, columns: Sequence[Column], *, section: str = ""
     ) -> Iterator[Callable[[Sequence[object]], None]]:
-        """Print rows as they come, however many: call what is given with each.
+        """Print rows as they come, however many: call the yielded function with each.
 
         A command has one stream, before its other sections. JSON has one row in a line.
         """
-        assert not self._sections, "what is streamed comes first"
+        assert not self._sections, "a streamed section comes first"
         put: Callable[[Sequence[object]], None]
         if self.form is Form.TABLE:
             self._head(section)
@@ -162,12 +164,13 @@ class Output:
             self._sections.append((section, dict(values)))
 
     def note(self, text: str) -> None:
-        """Tell people something beside the result."""
+        """Print a note for people beside the result."""
         sys.stdout.flush()
         sys.stderr.write(f"{plain(text, keep=chr(10))}\n")
 
     def finish(self) -> None:
-        """Print what JSON and YAML hold back: one document needs all of it.
+        """Print the sections that JSON and YAML have held back, because one document needs them
+        all.
 
         A command that prints again every few seconds prints a document each time.
         """
@@ -209,7 +212,7 @@ class _StreamedTable:
     """Prints rows of a table; its columns are as wide as their titles and values in the first rows."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        # Not above: it brings the logging along, which most commands do without.
+        # Imported here, because it imports logging, which most commands do without.
         from cometmq.runtime.clock import SYSTEM_CLOCK
 
         self._clock = SYSTEM_CLOCK
@@ -268,7 +271,7 @@ class _StreamedItems:
 
 
 def _plain(value: object) -> Any:
-    """Return a value as JSON knows it, so that JSON and YAML know the same values."""
+    """Return a value in JSON's types, so that JSON and YAML have the same values."""
     return json.loads(json.dumps(value, default=str))
 
 
@@ -294,9 +297,10 @@ def _yaml_of(document: object, *, ascii_only: bool) -> str:
 
 
 def _csv_writer(head: Sequence[object]) -> Callable[[Sequence[object]], None]:
-    """Print the first line of a CSV table; return what prints a row.
+    """Print the first line of a CSV table; return the function that prints a row.
 
-    CSV has no escapes: programs get each value as it is, a terminal gets what moves no cursor.
+    CSV has no escapes: programs get each value as it is, a terminal without characters that move
+    its cursor.
     """
     to_people = sys.stdout.isatty()
     writer = csv.writer(sys.stdout, lineterminator="\n")

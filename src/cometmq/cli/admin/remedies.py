@@ -8,7 +8,7 @@ _SIGNED: Final = (
     "pass credentials=Credentials(access_key, secret_key) (in Spark the options accessKey and "
     "secretKeyFile)"
 )
-# What a text of AdminClient says, and what a command says.
+# The words of AdminClient's texts, and the words for users of commands.
 _SAID: Final = (
     ("(topics.names() has all)", "(topicList has all)"),
     ("make it with topics.create()", "make it with updateTopic"),
@@ -29,7 +29,7 @@ _SAID: Final = (
 
 
 def in_commands(text: str) -> str:
-    """Return the text of an error as a user of commands reads it."""
+    """Return the text of an error for users of commands."""
     for call, command in _SAID:
         text = text.replace(call, command)
     return text

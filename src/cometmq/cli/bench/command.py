@@ -154,7 +154,9 @@ def producer(
     tls_file: connection.TlsFile = None,
     ca_file: connection.CaFile = None,
 ) -> None:
-    """Send, time every send, and compare what was acknowledged with what the brokers stored."""
+    """Send, time every send, and compare the acknowledged messages with those that the brokers
+    stored.
+    """
     credentials = _credentials(acl, access_key, secret_key)
     if truth("-d", delay_enable) or delay_level is not None:
         raise ConfigError(
@@ -258,7 +260,9 @@ def consumer(
     tls_file: connection.TlsFile = None,
     ca_file: connection.CaFile = None,
 ) -> None:
-    """Consume, time every delivery, and compare what came with what the group committed."""
+    """Consume, time every delivery, and compare the deliveries with the offsets that the group
+    committed.
+    """
     credentials = _credentials(acl, access_key, secret_key)
     if fail_rate:
         raise ConfigError(
@@ -325,7 +329,7 @@ def _run(bench: Callable[[], Coroutine[Any, Any, BenchResult]], screen: BenchScr
 
 
 def _credentials(acl: str, access_key: str | None, secret: str | None) -> Credentials | None:
-    """Return what requests are signed with, or None. Java uses keys of its own for -a alone."""
+    """Return the keys to sign requests with, or None. Java uses built-in keys for -a alone."""
     if not truth("-a", acl):
         if access_key is None and secret is None:
             return None

@@ -59,7 +59,9 @@ class _Interval:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """Counts, over all queues, offsets that the group passed, and how many of them came here."""
+    """Counts, over all queues, the offsets that the group passed, and how many of their messages
+    came here.
+    """
 
     committed: int
     received: int
@@ -94,7 +96,8 @@ class ConsumerBench:
         self._stop: asyncio.Event | None = None
 
     async def run(self, screen: BenchScreen) -> BenchResult:
-        """Consume until the limit, leave the group, and compare with what the group committed.
+        """Consume until the limit, leave the group, and compare with the offsets that the group
+        committed.
 
         Raises CometMQError.
         """
@@ -287,7 +290,8 @@ class ConsumerBench:
         before: Mapping[MessageQueue, QueueOffsets],
         after: Mapping[MessageQueue, QueueOffsets],
     ) -> _Comparison:
-        """Count what the group committed during the run, and how much of that came here.
+        """Count the messages that the group committed during the run, and how many of them came
+        here.
 
         A queue without an earlier commit begins where `consume_from` says. For the last offset that
         is the first offset that came, because nobody can say where the queue ended at that moment.

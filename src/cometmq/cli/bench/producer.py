@@ -29,7 +29,7 @@ from cometmq.tls.contexts import Tls
 GROUP: Final = "benchmark_producer"
 # Pause after a failed send, as in Java's benchmark: a broker that is away comes back in seconds.
 PAUSE_AFTER_FAILURE_S: Final = 3.0
-# Name servers hear of a topic that was just created within milliseconds.
+# Name servers get to know a topic that was just created within milliseconds.
 ROUTE_DEADLINE_S: Final = 5.0
 _NEVER_COMPRESS: Final = 2**31 - 1
 
@@ -82,7 +82,7 @@ class ProducerBench:
         self._interval_started_s = 0.0
 
     async def run(self, screen: BenchScreen) -> BenchResult:
-        """Send until the limit, then ask the brokers what they stored. Raises CometMQError."""
+        """Send until the limit, then ask the brokers how much they stored. Raises CometMQError."""
         settings = self._settings
         producer = Producer(
             GROUP,

@@ -24,7 +24,7 @@ _PERCENTILES: Final = (("p50", 50), ("p90", 90), ("p99", 99), ("p999", 99.9))
 
 
 class BenchScreen:
-    """Prints what a benchmark reports.
+    """Prints the reports of a benchmark.
 
     `as_json` keeps standard output for the one JSON object at the end; everything else then goes to
     standard error. Raises ConfigError when the directory of `save` does not exist.

@@ -1,4 +1,5 @@
-"""Defines `cometmq doctor` and `cometmq probe`, which say whether all is well and what to do if not.
+"""Defines `cometmq doctor` and `cometmq probe`, which say whether all is well, and what to do if it
+is not.
 
 The exit status of `doctor` is 0 if all is well, 1 if the worst finding is a warning, 2 if it is an
 error. That of `probe` is 0 if the server serves, else 1.
@@ -175,7 +176,7 @@ async def _examine(
     from cometmq.runtime.host.installation import check_installation
     from cometmq.runtime.host.machine import check_machine, read_machine
 
-    # What waits for a disk that does not answer must not hold up the rest, nor the end.
+    # A check that waits for a disk that does not answer must not hold up the others, nor the end.
     threads = DaemonThreads(4, "doctor")
     machine = read_machine()
     addresses = (
@@ -246,7 +247,7 @@ def _code_mount(package: Path) -> list[Finding]:
 async def _within(
     timeout_s: float, check: str, findings: Awaitable[list[Finding]]
 ) -> list[Finding]:
-    """Return the findings, or the one that they did not come in time or could not be made."""
+    """Return the findings, or a finding that the check did not end in time or failed."""
     import asyncio
 
     from cometmq.model.finding import error

@@ -1,4 +1,4 @@
-"""Shows what `cometmq doctor` found: lines for people, JSON for programs."""
+"""Shows the findings of `cometmq doctor`: lines for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def print_table(areas: Areas) -> None:
 
 
 def _as_one(group: Sequence[Finding]) -> Finding:
-    """Return one finding for several that say the same, as for ten brokers with one fault."""
+    """Return one finding for several equal ones, such as for ten brokers with one fault."""
     return replace(group[0], check=subjects(group, _MOST_SUBJECTS))
 
 

@@ -36,7 +36,7 @@ Deadline = Annotated[
     typer.Option(
         "--deadline",
         metavar="SECONDS",
-        help="How long all answers may take together; what is missing then is named.",
+        help="How long all answers may take together; missing answers are listed.",
         min=0.1,
         max=3600,
     ),
@@ -207,7 +207,7 @@ def _explain(
     deadline_s: float,
     output: Form,
 ) -> None:
-    """Connect, ask, show the answer and end with the exit status that it deserves."""
+    """Connect, ask, show the answer and end with its exit status."""
     from cometmq.cli.explain import screen
     from cometmq.runtime.loop import run
 

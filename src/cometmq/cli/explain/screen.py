@@ -28,7 +28,7 @@ _STYLES: Final = {
 }
 _NARROWEST: Final = 40
 _MOST_FOR_FIGURES: Final = 48
-# What of a message goes into JSON; a body may be megabytes.
+# The fields of a message in JSON; a body may have megabytes.
 _OF_MESSAGE: Final = (
     "topic",
     "broker_name",
@@ -48,7 +48,7 @@ _OF_MESSAGE: Final = (
 
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Callable[[str], object] | None]:
-    """Show on a terminal what is asked at present, and nothing anywhere else."""
+    """Show the present question on a terminal, and nothing anywhere else."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield None
@@ -70,7 +70,7 @@ def print_json(explanation: Explanation) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Turn records into what JSON has."""
+    """Turn records into JSON's types."""
     if isinstance(value, Severity):
         return value.name.lower()
     if isinstance(value, Enum):

@@ -28,8 +28,8 @@ log: Final = structlog.get_logger(__name__)
 _SETTINGS: Final = {
     # Spark's own bars would be drawn over ours.
     "spark.ui.showConsoleProgress": "false",
-    # What Spark keeps of past queries for its pages, a plan of up to a megabyte each, would fill the
-    # driver of a stream: by itself it keeps 1,000 queries, jobs and stages.
+    # Spark keeps past queries for its pages, each with a plan of up to a megabyte. Its default of 1,000
+    # queries, jobs and stages would fill the driver of a stream.
     "spark.sql.ui.retainedExecutions": "50",
     "spark.ui.retainedJobs": "200",
     "spark.ui.retainedStages": "200",
@@ -85,7 +85,9 @@ def pipeline(
 ) -> None:
     """Run a pipeline on Spark: on this machine, or where the file or spark-submit says."""
     if find_spec("pyspark") is None:
-        raise ConfigError("pipelines run on Spark, which is not here: pip install 'cometmq[spark]'")
+        raise ConfigError(
+            "pipelines run on Spark, which is not installed: pip install 'cometmq[spark]'"
+        )
     from cometmq.cli.pipeline import screen
     from cometmq.pipelines.catalogue import pipeline as module_of
     from cometmq.pipelines.configuration import ConfigFile, SparkConfig
@@ -115,7 +117,7 @@ def pipeline(
             stoppable(title),
         ):
             report = module.run(settings, context)
-    except StoppedError as error:  # said when the bars are gone
+    except StoppedError as error:  # printed when the bars are gone
         typer.echo(f"cometmq: {error}", err=True)
         raise typer.Exit(error.exit_status) from error
     try:

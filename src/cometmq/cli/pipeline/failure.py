@@ -1,8 +1,7 @@
 """Says in one sentence why a pipeline could not begin or ended half-way.
 
 A mistake in the file is reported with the file and its table. An error in Spark comes wrapped in
-Python's and Java's traces, of which only the cause is of use to whoever runs the pipeline; Spark's
-own log has the rest.
+Python's and Java's traces, of which only the cause helps the user; Spark's own log has the rest.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _MOST_LETTERS: Final = 600
 
 
 class StoppedError(CometMQError):
-    """Somebody stopped the pipeline by the signal `number`."""
+    """The pipeline was stopped by the signal `number`."""
 
     def __init__(self, name: str, number: int) -> None:
         super().__init__(
-            f"{name} was stopped; run again with the same file it goes on where it was"
+            f"{name} was stopped; run it again with the same file, and it goes on where it was"
         )
         self.exit_status = 128 + number
 
@@ -99,8 +98,8 @@ def sentence_of(error: Exception, file: Path, table: str) -> CometMQError | None
     else:
         said = _cause(text)
     return CometMQError(
-        f"{table} ended before it was done: {said[:_MOST_LETTERS]} "
-        "(put that right, and run it again with the same file)"
+        f"{table} ended before it was done: {said[:_MOST_LETTERS]} (repair this, and run it again "
+        "with the same file)"
     )
 
 

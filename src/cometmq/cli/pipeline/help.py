@@ -36,7 +36,9 @@ def print_keys(name: str) -> None:
 
     console = Console(highlight=False)
     if find_spec("pyspark") is None:
-        console.print("Its keys are shown where Spark is:", escape("pip install 'cometmq[spark]'"))
+        console.print(
+            "Its keys are shown once Spark is installed:", escape("pip install 'cometmq[spark]'")
+        )
         return
     kinds: dict[str, type[Any]] = {
         name: pipeline(name).Config,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cometmq.broker.operation.config_handlers import GivenConfig
     from cometmq.broker.processes import Configs
 
-# Of the keys that `-p` shows, `-m` shows these (Java: @ImportantField).
+# The keys that `-m` shows, a part of those of `-p` (Java: @ImportantField).
 IMPORTANT_KEYS: Final = frozenset(
     {
         "autoCreateSubscriptionGroup",

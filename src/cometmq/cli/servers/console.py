@@ -74,7 +74,7 @@ _PageWaitMs = Annotated[
     typer.Option(
         min=1,
         max=60_000,
-        help="A page shows the answers that came within so many ms, and says what is missing.",
+        help="How many ms a page waits for answers; it then says which are missing.",
     ),
 ]
 
@@ -176,7 +176,7 @@ def console(
 
 @app.command("password", cls=Command)
 def password() -> None:
-    """Ask for a password and print what an accounts file holds in place of it."""
+    """Ask for a password and print its hash, for an accounts file."""
     from cometmq.console.users.accounts import hashed
 
     typer.echo(hashed(typer.prompt("Password", hide_input=True, confirmation_prompt=True)))

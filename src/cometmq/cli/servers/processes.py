@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 READY_MARK: Final = " boot success. "
-# A stop writes what is in memory, which takes 22 seconds with 50,000 topics. systemd and Docker are
-# told to wait for 120.
+# A stop writes the tables in memory, which takes 22 seconds with 50,000 topics. systemd and Docker are
+# configured to wait for 120.
 STOP_LIMIT_S: Final = 100
-# How long brokers that a killed supervisor left may go on serving.
+# How long brokers without their supervisor, which was killed, may go on serving.
 _SERVING_LIMIT_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.1
 
@@ -37,7 +37,9 @@ class LogOptions(NamedTuple):
 
 
 def member_index(processes: int | None, process: int | None) -> int | None:
-    """Return which of the processes this one is, None if it is none. Raises ConfigError."""
+    """Return the number of this process among them, None if it is none of them. Raises
+    ConfigError.
+    """
     if process is not None and (processes is None or process >= processes):
         raise ConfigError(f"--process {process} needs --processes with a larger number")
     return process
@@ -82,7 +84,8 @@ def _wait_for_former(members: list[Configs]) -> bool:
     """Wait for brokers whose supervisor was killed; return whether there were any.
 
     They stop by themselves, but have their stores and some ports until they have written what is in
-    memory. Those that serve on are another supervisor's, and whoever needs their ports complains.
+    memory. Brokers that go on serving belong to another supervisor; brokers that need their ports
+    then report an error.
     """
     from cometmq.runtime.sockets.ports import listen_fault
 
@@ -114,7 +117,7 @@ def _is_in_use(store: Path) -> bool:
     except StoreLockedError:
         return True
     except OSError:
-        return False  # the broker itself says what is wrong with its store
+        return False  # the broker itself reports what is wrong with its store
 
 
 def _patient_listen_fault(host: str, port: int) -> str | None:

@@ -124,7 +124,7 @@ def report_unknown_keys(properties: Mapping[str, str], *classes: type) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line without failing or waiting, whatever became of standard output."""
+    """Print a line without failing or waiting, even if standard output is closed or blocked."""
     line_writer(sys.stdout).write(f"{text}\n")
 
 

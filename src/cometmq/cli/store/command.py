@@ -119,7 +119,7 @@ def dump(
         bool, typer.Option("--raw", help="Bodies as stored, compressed ones too.")
     ] = False,
     _output: Annotated[
-        DumpForm, typer.Option("-o", "--output", help="How to show it: a JSON object a line.")
+        DumpForm, typer.Option("-o", "--output", help="How to print: a JSON object on each line.")
     ] = DumpForm.JSON,
 ) -> None:
     """Print messages as JSON, one a line, in the order of the log. Damaged ones are left out."""
@@ -174,7 +174,7 @@ def repair(
         typer.Option("--write", help="Write the changes; without it, only say what would be done."),
     ] = False,
 ) -> None:
-    """Give up what is damaged, keep the rest, rebuild queues and index from the log."""
+    """Remove damaged parts, keep the rest, rebuild queues and index from the log."""
     from datetime import UTC, datetime
 
     from cometmq.cli.store import screen

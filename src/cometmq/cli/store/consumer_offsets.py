@@ -1,4 +1,4 @@
-"""Read what a broker wrote last of its groups' committed offsets."""
+"""Read the committed offsets of groups as a broker last wrote them."""
 
 from __future__ import annotations
 

@@ -52,11 +52,11 @@ def rejoin(
     tls_file: connection.TlsFile = None,
     ca_file: connection.CaFile = None,
 ) -> None:
-    """Cut off what the master's log does not have, and keep it aside, so that a slave can go on.
+    """Cut off the end of this log that the master's log does not have, so that a slave can go on.
 
-    Asks the master for some records of this log, and finds the last one that both have. What
-    follows goes to a directory beside the commit log, which `cometmq store dump` shows. The exit
-    status is 1 if there is something to do that was not done.
+    Asks the master for some records of this log, and finds the last one that both have. The records
+    after it go to a directory beside the commit log, which `cometmq store dump` shows. The exit
+    status is 1 if a change is needed and was not made.
     """
     from cometmq.cli.store import screen
     from cometmq.logs.setup import configure_logging
@@ -83,7 +83,7 @@ def rejoin(
             log = tool.OwnLog(store)
             common = run(_compare(log, master, given, progress("records of the master")))
             plan = tool.plan_rejoin(store, log, common.offset, whole=common.whole)
-        # A master that has removed what this log has is to be expected; else it may be a wrong one.
+        # A master may have removed the records that this log has; otherwise it may be a wrong one.
         is_foreign = plan.common < 0 and not plan.is_empty and common.master.begin < plan.own_end
         done = write and not plan.is_empty and (everything or not is_foreign)
         if done:

@@ -1,4 +1,4 @@
-"""Shows what the store's tools found: tables on a terminal, JSON for programs."""
+"""Shows results of the store's tools: tables on a terminal, JSON for programs."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def slice_json(made: Slice) -> dict[str, Any]:
 
 
 def _settings_of(made: Slice) -> dict[str, str]:
-    """Return what a broker on the slice has to be told: files keep the sizes that they had."""
+    """Return the settings that a broker on the slice needs: its files keep their sizes."""
     config = made.config
     return {
         "storePathRootDir": str(config.store_path_root_dir),

@@ -1,1 +1,1 @@
-"""Holds what a client knows of its cluster, its calls to servers, and its answers to brokers."""
+"""Holds a client's view of its cluster, its calls to servers, and its answers to brokers."""

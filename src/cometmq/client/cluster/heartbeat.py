@@ -1,4 +1,4 @@
-"""Tells brokers which groups this client is a member of (Java: sendHeartbeatToAllBroker).
+"""Announces this client's groups to brokers (Java: sendHeartbeatToAllBroker).
 
 A broker knows a client by its connection, so a heartbeat follows every connect at once. A broker
 that restarted has forgotten the group, and answers the group's pulls only after it got a heartbeat
@@ -57,7 +57,7 @@ class Heartbeats:
         self._beating: set[str] = set()
         # By address, why its broker did not let this client in.
         self._denied: dict[str, AccessDeniedError] = {}
-        # By address, the refusal that the log has told of.
+        # By address, the refusal that was logged last.
         self._told: dict[str, str] = {}
         self._quiet = asyncio.Event()
         self._closed = False

@@ -1,4 +1,4 @@
-"""Decides which brokers to leave alone (Java: MQFaultStrategy, LatencyFaultToleranceImpl)."""
+"""Decides which brokers to avoid for a while (Java: MQFaultStrategy, LatencyFaultToleranceImpl)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ISOLATED_LATENCY_MS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LatencyTables:
-    """Tells for the latency of a send how long its broker is then left alone, both in ms.
+    """Maps the latency of a send to the time for which its broker is then avoided, both in ms.
 
     The last entry of `latency_max_ms` that the latency reaches counts, with the entry of
     `not_available_duration_ms` at the same place. Raises IllegalArgumentError unless both have the
@@ -44,7 +44,7 @@ class LatencyTables:
             )
 
     def pause_ms(self, latency_ms: float) -> int:
-        """Return how long a broker is left alone, in ms, after a send that took `latency_ms`."""
+        """Return how long a broker is avoided, in ms, after a send that took `latency_ms`."""
         pause_ms = 0
         for least, duration in zip(
             self.latency_max_ms, self.not_available_duration_ms, strict=True

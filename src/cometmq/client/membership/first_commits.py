@@ -12,8 +12,8 @@ class FirstCommits:
     """Sends the first commit of a group for a topic alone to its broker. For the loop's thread.
 
     A Java broker makes its table of a group's offsets of a topic when the first commit arrives, and
-    takes no lock for that (ConsumerOffsetManager.commitOffset). Of two first commits that it serves
-    in two threads at once, for whichever queues, one is acknowledged and lost.
+    takes no lock for that (ConsumerOffsetManager.commitOffset). If it serves two first commits in
+    two threads at once, even for different queues, one is acknowledged and lost.
     """
 
     def __init__(self) -> None:

@@ -63,7 +63,7 @@ class OffsetStore(Protocol):
 class RemoteOffsetStore:
     """Stores offsets at the brokers, for all members of a group: at a master, or at a slave while
     the master cannot be reached. Members commit again to the master when it is back, which
-    overrides what its slave was told.
+    overrides the offsets at its slave.
 
     A Java broker serves the commits of one connection in different threads, and keeps the offset
     that comes last. A one-way commit that was sent a moment ago could so set the offset back after

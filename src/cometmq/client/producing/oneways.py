@@ -1,6 +1,6 @@
 """Keeps one-way messages until they have left this process.
 
-Nobody answers a one-way send, so the last thing that a client can tell is whether the kernel took
+Nobody answers a one-way send, so the last thing that a client can know is whether the kernel took
 the message's bytes. Until then this module keeps the message. A producer that closes earlier gives
 the message back to the user instead of losing it without a word.
 
@@ -65,7 +65,7 @@ class Oneways:
     async def drain(self, timeout_s: float) -> list[Message]:
         """Wait until all messages have left, at most `timeout_s`. Return those that have not."""
         deadline = self._loop.time() + timeout_s
-        while self._waiting() and self._loop.time() < deadline:  # noqa: ASYNC110 - nobody tells
+        while self._waiting() and self._loop.time() < deadline:  # noqa: ASYNC110 - nothing signals it
             await asyncio.sleep(LOOK_INTERVAL_S)
         if self._look is not None:
             self._look.cancel()

@@ -120,11 +120,12 @@ class Producer(TracedClient):
     `send` repeats a failed attempt at another broker, `retry_times` times, also after some refusals
     (Java: retryResponseCodes), all within the send's timeout. A broker that dies without closing
     its connections would use all of it: with `max_timeout_per_request_ms` an attempt that is not
-    the last one is given up after so long (Java 5: sendMsgMaxTimeoutPerRequest). With `retry_another_broker_when_not_store_ok` it does so after any
-    status but SEND_OK, too. `send_async` repeats a failed attempt `retry_times_async` times, unless
-    a broker refused it. A one-way send is never repeated. With `send_latency_fault_enable` the
-    producer leaves brokers that are slow or fail alone, for as long as `latency_tables` say. With
-    `vip_channel_enabled` it sends to the brokers' second port.
+    the last one is given up after that time (Java 5: sendMsgMaxTimeoutPerRequest). With
+    `retry_another_broker_when_not_store_ok` it does so after any status but SEND_OK, too.
+    `send_async` repeats a failed attempt `retry_times_async` times, unless a broker refused it. A
+    one-way send is never repeated. With `send_latency_fault_enable` the producer avoids brokers
+    that are slow or fail, for as long as `latency_tables` say. With `vip_channel_enabled` it sends
+    to the brokers' second port.
 
     `max_pending_sends` bounds the sends that `send_async` has under way, `max_pending_bytes` the
     bytes of their bodies. AsyncClient explains `namespace`, `credentials` and `tls`; TracedClient

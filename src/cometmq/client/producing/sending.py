@@ -485,5 +485,7 @@ def _saying(error: CometMQError, stored: Stored) -> CometMQError:
 
 
 def _of_both(one: Stored, other: Stored) -> Stored:
-    """Return what two attempts together say of the message: it is not stored only if neither did."""
+    """Return the joint verdict of two attempts: the message is not stored only if neither stored
+    it.
+    """
     return max(one, other, key=_CERTAINTIES.index)

@@ -72,7 +72,7 @@ State = LocalTransactionState | Awaitable[LocalTransactionState]
 
 
 class TransactionListener(Protocol):
-    """Does the local part of a transaction, and says what became of it. Users provide it.
+    """Does the local part of a transaction, and reports its outcome. Users provide it.
 
     Both methods may be functions, which the producer calls in a thread of its own, or coroutine
     functions, which run on its loop. An exception counts as UNKNOWN and is logged.
@@ -82,7 +82,9 @@ class TransactionListener(Protocol):
         """Do the local part; the broker has stored the half message already."""
 
     def check(self, message: MessageExt, /) -> State:
-        """Say what became of the local part, which another producer of the group may have done."""
+        """Report the outcome of the local part, which another producer of the group may have
+        done.
+        """
 
 
 @dataclass(repr=False)
@@ -139,7 +141,8 @@ class TransactionProducer(Producer):
     async def send_in_transaction(
         self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
     ) -> TransactionSendResult:
-        """Send a half message, run `listener.execute(message, arg)`, and tell the broker its verdict.
+        """Send a half message, run `listener.execute(message, arg)`, and send the broker its
+        verdict.
 
         The result's `state` is the verdict, or UNKNOWN when the listener raised. The producer sends
         the verdict without waiting for an acknowledgement: if it is lost, the broker asks. Raises

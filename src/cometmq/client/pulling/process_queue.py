@@ -14,7 +14,7 @@ from cometmq.protocol.bodies.consumers import ProcessQueueInfo
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 _MIB = 1024 * 1024
-# So many queues are named to those who ask a member what fails, each with so much of the reason.
+# How many queues a report on failures names, and how many letters of each reason.
 _TOLD_FAILURES: Final = 5
 _TOLD_REASON: Final = 300
 

@@ -132,7 +132,7 @@ class QueuePuller:
         self._queue = process_queue.queue
         self._next_offset = next_offset
         self._gate = gate
-        # What is used for each pull is held here: an attribute of an attribute costs more.
+        # Values that each pull uses are held here: an attribute of an attribute costs more.
         self._instance = context.instance
         self._monotonic = context.instance.clock.monotonic
         self._now_ms = context.instance.clock.now_ms

@@ -22,7 +22,7 @@ from cometmq.protocol.messages.record import NoRecord, StoredRecord, body_is_int
 log = structlog.get_logger(__name__)
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-# When the bodies of an answer have grown by so much, those behind them may only grow to what a
+# When the bodies of an answer have grown by this much, those behind them may only grow to what a
 # broker's maxMessageSize allows a message by default. So an answer of bombs, of which a megabyte holds
 # gigabytes, takes little more than this, and an honest message among them is read nevertheless.
 MAX_GROWTH_BYTES: Final = 128 * 1024 * 1024
@@ -37,7 +37,7 @@ class DamagedRecord:
 
     `queue` is named as on the wire. `queue_offset` is the message's offset, or the first that the
     message may have. With `surplus` no offset lacks its message, so the bytes belong to no message.
-    `commit_log_offset` is -1 if the bytes do not tell it. `is_passing` says that the bytes are no
+    `commit_log_offset` is -1 if the bytes do not have it. `is_passing` says that the bytes are no
     record of the queue at all, a fault that may be gone when the broker is asked again.
     """
 
@@ -128,7 +128,7 @@ def decode_messages(answer: PullAnswer, queue: MessageQueue, asked: int, group: 
 def _fault(record: StoredRecord, queue: MessageQueue, asked: int, end: int) -> str:
     """Say why a record cannot be one of the queue from offset `asked` on; "" if it can."""
     if queue.topic.startswith(LMQ_PREFIX):
-        return ""  # records of an LMQ queue tell the queue and offset of their first topic
+        return ""  # records of an LMQ queue have the queue and offset of their first topic
     if record.queue_id != queue.queue_id:
         return f"a record of queue {record.queue_id}"
     if not asked <= record.queue_offset < end:

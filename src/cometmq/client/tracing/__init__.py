@@ -1,1 +1,1 @@
-"""Writes message traces: has their text, the hooks that make them, and the task that sends them."""
+"""Writes message traces: their text, the hooks that make them, and the task that sends them."""

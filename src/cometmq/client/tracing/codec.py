@@ -61,7 +61,7 @@ class ContextCode(IntEnum):
 
 @dataclass(slots=True)
 class TraceBean:
-    """Holds what a trace says of one message. The record's type decides which fields are used."""
+    """Holds the data of one message in a trace. The record's type decides which fields are used."""
 
     msg_id: str | None
     topic: str | None = ""
@@ -96,7 +96,8 @@ class TraceContext:
     def __post_init__(self) -> None:
         self.keys = set()
         for bean in self.beans:
-            # The send of a batch names all ids in one text; each is a key, to be found by.
+            # The send of a batch names all ids in one text; each becomes a key, so that the trace is
+            # found by it.
             self.keys.update(filter(None, ids_of(bean)))
             if bean.keys:
                 self.keys.update(bean.keys.split(p.KEY_SEPARATOR))

@@ -33,8 +33,8 @@ class TracedOptions(ClientOptions):
 class TracedClient(AsyncClient):
     """Is the base of the producers and consumers.
 
-    With `enable_trace` the client writes traces of what it does to `trace_topic` (default:
-    RMQ_SYS_TRACE_TOPIC), in the background.
+    With `enable_trace` the client writes traces of its sends and consumptions to `trace_topic`
+    (default: RMQ_SYS_TRACE_TOPIC), in the background.
     """
 
     _trace_kind: ClassVar[str]

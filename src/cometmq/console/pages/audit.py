@@ -1,4 +1,6 @@
-"""Shows the audit log of the console: who did what to what, when, why, and how it ended."""
+"""Shows the audit log of the console: each action with its account, target, time, reason and
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,15 @@ from cometmq.console.views.times import time_ms
 routes: Final = Routes()
 OUTCOMES: Final = ("done", "failed", "refused", "begun")
 _MAX_FILTER: Final = 200
-# Each reads all files, and has them open for as long as its browser takes.
+# Each export reads all files, and keeps them open for as long as its browser takes.
 MAX_AUDIT_EXPORTS: Final = 4
-# A browser that takes a little now and then would keep its place among them.
+# A browser that reads a little now and then would occupy one of these places.
 MAX_AUDIT_EXPORT_S: Final = 30 * 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """Is what the address asks for; empty values take all."""
+    """Holds the filter in the address; empty values select everything."""
 
     who: str
     what: str
@@ -55,7 +57,9 @@ class _Filter:
         )
 
     def takes(self, now_ms: int) -> Callable[[Entry], bool]:
-        """Return what says whether an entry is wanted. Raises IllegalArgumentError for no time."""
+        """Return a test for the entries that are wanted. Raises IllegalArgumentError for a text
+        that is no time.
+        """
         since_ms = time_ms(self.since, now_ms) if self.since else None
         until_ms = time_ms(self.until, now_ms) if self.until else None
         text = self.q.lower()
@@ -75,7 +79,7 @@ class _Filter:
 
 @routes.page("/audit")
 async def listing(request: Request) -> Response:
-    """Show the newest actions first; those that have ended without their beginning."""
+    """Show the newest actions first; of an action that has ended only its end."""
     console = console_of(request)
     entries = ended(console.audit.entries)
     asked = _Filter.of(request)
@@ -100,7 +104,7 @@ async def listing(request: Request) -> Response:
 
 @routes.page("/audit/export")
 async def export(request: Request) -> Response:
-    """Send what the files hold of the filtered actions, as JSON lines, beginnings and all."""
+    """Send all lines of the filtered actions as JSON lines, their beginnings too."""
     console = console_of(request)
     places, account = console.audit_exports, account_of(request)
     takes = _Filter.of(request).takes(console.clock.now_ms())
@@ -146,6 +150,6 @@ async def export(request: Request) -> Response:
 
 
 def _text(entry: Entry) -> str:
-    """Return what a search looks at."""
+    """Return the text in which a search looks."""
     parts = (entry.who, entry.what, entry.target, entry.why, entry.said, entry.address)
     return " ".join(parts)

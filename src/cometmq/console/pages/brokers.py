@@ -38,7 +38,7 @@ PARTS: Final = {
     "values": "All values",
 }
 _AGE_S: Final = 2.0
-# What these settings do when they are changed; the change has to be confirmed.
+# The effect of changing these settings; such a change has to be confirmed.
 _RISKS: Final = {
     "brokerPermission": "Clients that may not read or write there any more stop at once.",
     "deleteWhen": "Files that have expired are deleted at this hour, and their messages with them.",
@@ -96,7 +96,8 @@ async def _show_state(request: Request, state: BrokerState) -> dict[str, object]
     console, name = console_of(request), state.at.broker_name
 
     async def is_chosen() -> bool:
-        # Each broker has a topic of its own name, whose route tells whether producers may choose it.
+        # Each broker has a topic of its own name, and the permission in that topic's route says whether
+        # producers may choose it.
         route = await console.admin.topics.route(name)
         return any(
             queues.perm & PERM_WRITE for queues in route.queue_datas if queues.broker_name == name
@@ -166,7 +167,7 @@ async def change_setting(request: Request, form: Form) -> Action:
     """Change a setting of a running broker, and in its file."""
     console, address = console_of(request), form["address"]
     key, value = form["key"], form["value"].strip()
-    # Not as it was some seconds ago: somebody else may have changed it.
+    # Read again, since somebody else may have changed it in the last seconds.
     told = await _settings(console, address, age_s=0)
     if told.value is None:
         assert told.error is not None
@@ -195,9 +196,9 @@ async def change_setting(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/broker/wipe", what="take write permission of broker")
+@routes.action("/broker/wipe", what="stop writes to broker")
 async def wipe(request: Request, form: Form) -> Action:
-    """Have producers choose a broker no more."""
+    """Keep producers from choosing a broker."""
     console, name, address = console_of(request), form["name"], form["address"]
     _ = words(request)
 
@@ -205,13 +206,13 @@ async def wipe(request: Request, form: Form) -> Action:
         return _permitted(words(request), await console.admin.brokers.wipe_write_permission(name))
 
     return Action(
-        what="take write permission of broker",
+        what="stop writes to broker",
         target=name,
         perform=perform,
         back=broker_url(address),
         preview=[
             _(
-                "Within half a minute producers send to broker %(name)s no more; consumers go on.",
+                "Within half a minute producers no longer send to broker %(name)s; consumers go on.",
                 name=name,
             ),
             _(
@@ -222,16 +223,16 @@ async def wipe(request: Request, form: Form) -> Action:
     )
 
 
-@routes.action("/broker/permit", what="give write permission to broker")
+@routes.action("/broker/permit", what="allow writes to broker")
 async def permit(request: Request, form: Form) -> Action:
-    """Have producers choose a broker again."""
+    """Let producers choose a broker again."""
     console, name, address = console_of(request), form["name"], form["address"]
 
     async def perform() -> Outcome:
         return _permitted(words(request), await console.admin.brokers.add_write_permission(name))
 
     return Action(
-        what="give write permission to broker",
+        what="allow writes to broker",
         target=name,
         perform=perform,
         back=broker_url(address),
@@ -296,7 +297,7 @@ def _permitted(_: Say, changed: Mapping[str, int]) -> Outcome:
 
 
 async def _place(console: Console, address: str) -> BrokerAddress:
-    """Return which broker is registered at an address.
+    """Return the broker that is registered at an address.
 
     Nothing is asked of an address that only a link names: the console would sign requests for a
     stranger. Raises CometMQError.

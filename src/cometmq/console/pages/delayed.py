@@ -1,4 +1,4 @@
-"""Delayed messages: what waits, by level and by time, and when it is due."""
+"""Delayed messages: how many wait, by level and by time, and when they are due."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from cometmq.errors import CometMQError
 routes: Final = Routes()
 _AGE_S: Final = 2.0
 _LISTED: Final = 50
-# A clock of a broker and ours may differ by as much.
+# A broker's clock and ours may differ by this much.
 _LATE_MS: Final = 5_000
-# Up to so many ms from now, what is due is counted together.
+# Messages that are due up to this many ms from now are counted together.
 _SPANS: Final = (
     ("within a minute", 60_000),
     ("within 10 minutes", 600_000),
@@ -39,7 +39,7 @@ _SPANS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Is what a broker's timer holds: how many messages, and those that were looked at."""
+    """Holds the number of messages in a broker's timer, and the messages that were looked at."""
 
     broker_name: str
     count: int | None

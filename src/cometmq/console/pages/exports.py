@@ -1,4 +1,4 @@
-"""Says in a download what has ended it: its status has been sent before."""
+"""Writes into a download what ended it early: its HTTP status has been sent before."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class Export(StreamingResponse):
 
 
 def last_line(request: Request, met: HTTPException) -> bytes:
-    """Return what the last line of a file of JSON lines says of what ends it; count a limit.
+    """Return the last line of a file of JSON lines that ends early; count the limit, if one ended
+    it.
 
     The text is in the language of the page; programs go by the key.
     """

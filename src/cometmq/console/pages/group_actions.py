@@ -1,4 +1,4 @@
-"""What operators do to consumer groups: make, change, pause, resume and delete them."""
+"""Operators' actions on consumer groups: make, change, pause, resume and delete them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ routes: Final = Routes()
 _COMPLETE_S: Final = 30.0
 
 
-@routes.action("/groups/create", what="make group")
+@routes.action("/groups/create", what="create group")
 async def create(request: Request, form: Form) -> Action:
     """Make a group at all brokers of a cluster."""
     console, name = console_of(request), checked_group(form)
@@ -49,10 +49,10 @@ async def create(request: Request, form: Form) -> Action:
 
     async def perform() -> Outcome:
         done = await console.admin.groups.create(name, cluster=cluster, **fields)
-        return Outcome("made at %(servers)s", values={"servers": ", ".join(done)})
+        return Outcome("created at %(servers)s", values={"servers": ", ".join(done)})
 
     return Action(
-        what="make group",
+        what="create group",
         target=name,
         perform=perform,
         back=url("/group", name=name),
@@ -92,7 +92,7 @@ async def change(request: Request, form: Form) -> Action:
 
 @routes.action("/groups/pause", what="pause group")
 async def pause(request: Request, form: Form) -> Action:
-    """Have no broker give a group messages any more (consumeEnable=false)."""
+    """Stop all brokers from giving a group messages (consumeEnable=false)."""
     console, name = console_of(request), checked_group(form)
     configs = await _read(console, name)
     state = await views.state_of(console, name)
@@ -139,7 +139,7 @@ async def resume(request: Request, form: Form) -> Action:
     return Action(what="resume group", target=name, perform=perform, back=url("/group", name=name))
 
 
-@routes.action("/groups/complete", what="make group at further brokers")
+@routes.action("/groups/complete", what="create group at further brokers")
 async def complete(request: Request, form: Form) -> Action:
     """Make a group at the brokers of its clusters that lack it, as one of the others has it."""
     console, name, like = console_of(request), checked_group(form), form["like"]
@@ -148,7 +148,7 @@ async def complete(request: Request, form: Form) -> Action:
     if model is None:
         raise HTTPException(409, Refused.NO_GROUP_AT(broker=like))
     if not configs.without:
-        raise HTTPException(409, "no broker that answers lacks this group any more")
+        raise HTTPException(409, "all brokers that answer have this group now")
     given = {field: getattr(model, field) for field in GroupFields.__annotations__}
     # A request adds attributes to those of a group, each by its own sign.
     given["attributes"] = {f"+{key}": value for key, value in model.attributes.items()}
@@ -164,19 +164,19 @@ async def complete(request: Request, form: Form) -> Action:
         errors = {at.address: each.error for at, each in done.items() if each.error is not None}
         lines = [f"{at.broker_name} ({address})" for address, at in made.items()]
         if not errors:
-            return Outcome("made at %(count)s brokers", lines, values={"count": len(lines)})
+            return Outcome("created at %(count)s brokers", lines, values={"count": len(lines)})
         error = failure(f"making group {name}", errors, made)
         if not made:
             raise error
         return Outcome(
-            "made at %(count)s brokers; repeat it for the others: %(why)s",
+            "created at %(count)s brokers; repeat it for the others: %(why)s",
             lines,
             failed=True,
             values={"count": len(lines), "why": error},
         )
 
     return Action(
-        what="make group at further brokers",
+        what="create group at further brokers",
         target=name,
         perform=perform,
         back=url("/group", name=name, view="configuration"),
@@ -296,7 +296,7 @@ async def need_group(console: Console, name: str) -> views.GroupConfigs:
 
 
 async def _read(console: Console, name: str) -> tuple[views.GroupConfigs, str]:
-    """Return the group's configuration as it is now, and why some brokers did not tell theirs."""
+    """Return the group's configuration as it is now, and why some brokers did not report theirs."""
     configs = await views.configs_of(console, name, age_s=0)
     if configs.value is None or not configs.value.by_broker:
         raise HTTPException(
@@ -317,7 +317,7 @@ async def _update(
     """
     configs, missed = read
     before = await console.admin.groups.update(name, before=configs.at_masters, **fields)
-    return before, missed or ("" if before else "the name servers do not tell where it is")
+    return before, missed or ("" if before else "the name servers do not know where it is")
 
 
 def _in_part(missed: str, lines: Iterable[str]) -> Outcome:
@@ -330,14 +330,14 @@ def _in_part(missed: str, lines: Iterable[str]) -> Outcome:
 
 
 def _online(state: views.GroupState) -> int | None:
-    """Return how many members are connected, None if no broker tells."""
+    """Return how many members are connected, None if no broker reports them."""
     if state.members.value is not None:
         return len(state.members.value.clients)
     return 0 if state.members.error is None else None
 
 
 async def _unknown(request: Request, name: str, state: views.GroupState) -> list[str]:
-    """Say what brokers that do not answer keep from the preview, and from the action."""
+    """Say what the preview, and the action, lack because some brokers do not answer."""
     _, said = words(request), []
     # `need_group` has just asked.
     configs = await views.configs_of(console_of(request), name)

@@ -1,4 +1,6 @@
-"""What operators do to the offsets of consumer groups, after a preview of what it skips or repeats."""
+"""Operators' actions on the offsets of consumer groups, after a preview of what is skipped or
+repeated.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ _AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Tells where a group is in a queue and where it goes on, in offsets."""
+    """Shows where a group is in a queue and where it goes on, in offsets."""
 
     at: QueueOffsets
     target: int
@@ -47,7 +49,7 @@ class Move:
 
     @property
     def repeated(self) -> int:
-        """How many messages come again. Those that have left the log do not."""
+        """How many messages come again. Messages that have left the log do not."""
         if self.begin is None:
             return 0
         return max(0, self.begin - max(self.target, self.at.min_offset))
@@ -72,7 +74,7 @@ async def reset(request: Request, form: Form) -> Action:
     else:
         # A time in the future is the end of every queue, whatever comes until then.
         first = _(
-            "Group %(group)s goes on in topic %(topic)s with what was stored from %(time)s on.",
+            "Group %(group)s goes on in topic %(topic)s with the messages stored from %(time)s on.",
             group=group,
             topic=topic,
             time=moment(at_ms),
@@ -128,7 +130,7 @@ async def _by_time(
         back=_back(group, topic),
         preview=[first, *effects, *await _cautions(console, _, group)],
         details={"topic": topic, "time_ms": at_ms, **_plan(moves)},
-        # What was meant by "2h" must not move on while somebody reads.
+        # The time of "2h" is fixed before the preview is read, and does not move on meanwhile.
         fields={} if at_ms == END else {"time": str(at_ms)},
     )
 
@@ -285,8 +287,8 @@ def _effects(_: Say, moves: Sequence[Move]) -> list[str]:
     if unknown:
         said.append(
             _(
-                "In %(count)s queues the group has committed no offset, so what it skips or gets again "
-                "there is not known; %(below)s messages lie before the place where it goes on.",
+                "In %(count)s queues the group has committed no offset, so it is not known what the "
+                "group skips or gets again there; %(below)s messages lie before the place where it goes on.",
                 count=number(len(unknown)),
                 below=number(sum(max(0, at.target - at.at.min_offset) for at in unknown)),
             )

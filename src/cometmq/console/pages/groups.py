@@ -95,7 +95,7 @@ async def one(request: Request) -> Response:
         views.configs_of(console, name), views.state_of(console, name)
     )
     if _is_nowhere(configs):
-        # It may have been made a moment ago.
+        # The group may have been made a moment ago.
         configs = await views.configs_of(console, name, age_s=0)
     is_seen = state.members.value is not None or _queues(state) > 0
     if not is_seen and await is_unknown_group(console, name, configs):
@@ -104,7 +104,7 @@ async def one(request: Request) -> Response:
     told = {client: info.value for client, info in members.items() if info.value is not None}
     if members and len(told) == len(members):
         console.watch.troubles.note(name, told)
-    # What members select differently is told by `differences`.
+    # `differences` reports what members select differently.
     findings = [each for each in judge(name, told, console.clock.now_ms()) if each.client_id]
     values: dict[str, Any] = {
         "name": name,
@@ -146,7 +146,9 @@ def unknown_group(request: Request, name: str, configs: Known[views.GroupConfigs
 
 @routes.page("/member")
 async def member(request: Request) -> Response:
-    """Show what a member of a group tells of itself, with `stacks=1` the stacks of its threads."""
+    """Show what a member of a group reports of itself, with `stacks=1` the stacks of its threads,
+    too.
+    """
     console = console_of(request)
     group = request.query_params.get("group", "")
     client_id = request.query_params.get("client", "")
@@ -350,7 +352,7 @@ _TABS: Final = {
 }
 
 
-# What forms and templates use
+# Used by forms and templates
 
 
 def form_fields(config: SubscriptionGroupConfig) -> list[dict[str, Any]]:

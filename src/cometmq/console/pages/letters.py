@@ -1,4 +1,4 @@
-"""Dead letters: whose they are, what they are, and sending them to their topics again."""
+"""Dead letters: their groups, their contents, and sending them to their topics again."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
 routes: Final = Routes()
 Say = Callable[..., str]
-# So many groups are asked for their letters at once, so that the newest letters come first.
+# This many groups are asked for their letters at once, so that the newest letters come first.
 MAX_SORTED: Final = 200
-# So many letters are sent with an outcome for each; more are counted by the brokers.
+# Up to this many letters are sent with an outcome for each; of more the brokers only report counts.
 MAX_EACH: Final = 500
 _MAX_EACH_BYTES: Final = 32 * 1024 * 1024
-# A search by key looks at all letters of its time. Of more than these it shows no dry run.
+# A search by key looks at all letters of its time. With more letters than these there is no dry run.
 MAX_DRY_RUN_LETTERS: Final = 20_000
 MAX_DRY_RUN_BYTES: Final = 256 * 1024 * 1024
 PAGE_LETTERS: Final = 50
@@ -77,7 +77,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """Is a group with dead letters: how many are kept, and when the last one was stored."""
+    """Shows how many dead letters a group has, and when the last one was stored."""
 
     group: str
     stats: Known[TopicStats]
@@ -116,7 +116,7 @@ async def letters(request: Request) -> Response:
 
 
 def _listed(request: Request, rows: Slice[Any], shown: Sequence[Buried]) -> Response:
-    # No name server knows what brokers that are gone had.
+    # No name server knows which topics lost brokers had.
     gone = gone_masters(console_of(request))
     return render(request, "letters.html", {"rows": rows, "shown": shown, "gone": gone})
 
@@ -158,7 +158,7 @@ async def _of_group(request: Request) -> Response:
         if await is_unknown_group(console, choice.group, configs):
             return unknown_group(request, choice.group, configs)
     rows = _rows(page.value)
-    # No name server knows what a broker that is gone had.
+    # No name server knows which topics a lost broker had.
     clusters = console.seen_groups.clusters_of(choice.group)
     errors = {**gone_masters(console, clusters), **errors}
     values = {
@@ -186,7 +186,9 @@ def _rows(page: MessagePage | None) -> list[dict[str, Any]]:
 
 
 def choice_of(request: Request, group: str, given: Any) -> Choice:
-    """Return what an address or a form selects. Raises HTTPException for what is no group or time."""
+    """Return what an address or a form selects. Raises HTTPException for a text that is no group or
+    no time.
+    """
     now_ms = console_of(request).clock.now_ms()
     begin, end = given.get("begin", "").strip(), given.get("end", "").strip()
     try:
@@ -261,7 +263,7 @@ async def redrive(request: Request, form: Form) -> Action:
             "end_ms": None if shown.end_ms == _END_MS else shown.end_ms,
             "only_group": only_group,
         },
-        # What dies, or is found again, while somebody reads was not shown.
+        # Letters that arrive while somebody reads the preview were not shown in it.
         fields={
             "redrive": redrive_id,
             "id": "\n".join(shown.ids),
@@ -274,7 +276,9 @@ async def redrive(request: Request, form: Form) -> Action:
 async def _redrive_all(
     request: Request, redrive_id: str, shown: Choice, *, only_group: bool
 ) -> Outcome:
-    """Have the brokers send all letters again that a search finds, and tell what each has done."""
+    """Have the brokers send all letters again that a search finds, and report what each has
+    done.
+    """
     _, console = words(request), console_of(request)
     errors: Mapping[str, CometMQError] = {}
     try:
@@ -306,8 +310,8 @@ async def _redrive_all(
     sent, skipped = sum(d.sent_count for d in done), sum(d.skipped_count for d in done)
     if errors:
         return Outcome(
-            "%(sent)s sent again; %(failed)s brokers failed. Send all that this search finds again: "
-            "what was sent is left out.",
+            "%(sent)s sent again; %(failed)s brokers failed. Send all that this search finds again; "
+            "letters that were sent are left out.",
             lines,
             failed=True,
             values={"sent": sent, "failed": len(errors)},
@@ -318,10 +322,10 @@ async def _redrive_all(
 def _pinned(
     console: Console, choice: Choice, found: Sequence[MessageExt], *, is_all: bool
 ) -> Choice:
-    """Return the choice that means just the letters that were found, also a while later."""
+    """Return a choice of exactly the letters that were found, which stays the same later."""
     if choice.ids:
         return replace(choice, ids=tuple(letter.offset_msg_id for letter in found))
-    # Brokers have clocks of their own: the last letter's time is theirs.
+    # The end is the last letter's time, by the brokers' clocks, which may differ from ours.
     last_ms = (
         max(letter.store_timestamp_ms for letter in found) if is_all else console.clock.now_ms()
     )
@@ -339,7 +343,7 @@ def _missing(
         return [_("%(count)s of the chosen letters no longer exist.", count=count)]
     return [
         _(
-            "%(count)s of those chosen were not found, and stay: %(why)s",
+            "%(count)s of the chosen letters were not found, and stay: %(why)s",
             count=count,
             why=str(errors[0]),
         )
@@ -362,7 +366,7 @@ async def _chosen(
                 MAX_EACH,
                 Refused.TAKE_OTHERS(),
             )
-        # Of an id only `find` asks no address but those of the topic's brokers.
+        # For ids only `find` is safe: it asks no address but those of the topic's brokers.
         found = await ask_each(
             choice.ids, lambda each: console.admin.messages.find(each, topic), wait_s=_FIND_S
         )
@@ -467,7 +471,7 @@ def _told(_: Say, outcomes: Sequence[LetterOutcome]) -> Outcome:
             )
         lines.append(text)
     left = len(outcomes) - sent
-    # What was not sent is what somebody has to look at.
+    # Letters that were not sent come first: somebody has to look at them.
     faults = [line for line, each in zip(lines, outcomes, strict=True) if each.fault]
     others = [line for line, each in zip(lines, outcomes, strict=True) if not each.fault]
     return _sent_again(sent, left, [*faults, *others][:_SHOWN_OUTCOMES])

@@ -20,13 +20,13 @@ from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 
 routes: Final = Routes()
-# Each has a broker read its files, and takes the console some time for every letter.
+# For each export a broker reads its files, and every letter takes the console some time.
 MAX_LETTER_EXPORTS: Final = 4
 MAX_EXPORTED: Final = 100_000
 # A search by key finds few letters among many that it looks at.
 MAX_LOOKED_AT: Final = 1_000_000
 MAX_EXPORTED_BYTES: Final = 4 * 1024 * 1024 * 1024
-# A browser that takes a little now and then would keep its place among MAX_LETTER_EXPORTS.
+# A browser that reads a little now and then would occupy one of MAX_LETTER_EXPORTS.
 MAX_EXPORT_S: Final = 30 * 60.0
 
 
@@ -44,7 +44,7 @@ async def export(request: Request) -> Response:
     letters = stored(console, choice)
     places.take(account)
     try:
-        # An error before the first letter is told by a page, a later one breaks the download off.
+        # An error before the first letter is shown by a page, a later one breaks the download off.
         first = await anext(letters, None)
     except BaseException:
         places.give_back(account)

@@ -47,9 +47,10 @@ async def healthz(request: Request) -> Response:
 
 @routes.page("/metrics")
 async def metrics(request: Request) -> Response:
-    """Tell scrapers how often each limit of the console was hit.
+    """Report to scrapers how often each limit of the console was hit.
 
-    A scraper does not log in: as at brokers, the own machine may ask, and whom `metrics_from` names.
+    A scraper does not log in: as at brokers, the console's own machine may ask, and the addresses
+    in `metrics_from`.
     """
     peer = request.client.host if request.client else ""
     local = (request.scope.get("server") or ("",))[0]
@@ -98,7 +99,7 @@ async def _login(request: Request) -> Response:
         console.limit_hits.note(error)
         return _form(request, text_of(error), name, status=429)
     if account is None:
-        # What is no name may be a password that was typed in the wrong place.
+        # A text that is no account's name may be a password that was typed in the wrong place.
         who = name if console.logins.knows(name) else "(an unknown name)"
         await console.audit.refuse(who, "", address, "log in")
         wrong = translated(language_of(request), "The name or the password is wrong.")
@@ -115,7 +116,9 @@ async def _login(request: Request) -> Response:
 
 @contextmanager
 def _unless_full() -> Iterator[None]:
-    """Have people log in and look when the audit log cannot be written. Actions are refused then."""
+    """Let people log in and look around when the audit log cannot be written. Actions are refused
+    then.
+    """
     try:
         yield
     except OSError as error:

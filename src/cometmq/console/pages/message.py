@@ -40,15 +40,15 @@ _PLACE: Final = ("topic", "broker", "queue", "offset", "id")
 _AGE_S: Final = 2.0
 # The program sets tag and keys, but they are at the top of the page already.
 _SYSTEM: Final = p.RESERVED | p.OF_ONE_SENDING | {p.TAGS, p.KEYS}
-# Larger ones are asked for anew: hundreds of them would fill the memory within these seconds.
+# Larger messages are requested each time: hundreds of them would fill the memory within these seconds.
 _MOST_KEPT_BYTES: Final = 64 * 1024
-# The groups' names and what became of the message in each have a share of it.
+# The share of the page's time for the groups' names, and for the message's fate in each.
 _DECODE_WAIT_S: Final = 6.0
 
 
 @dataclass(frozen=True, slots=True)
 class Consumers:
-    """Is what became of a message in the groups of its topic, a page of them at a time."""
+    """Shows what became of a message in the groups of its topic, a page of them at a time."""
 
     groups: Slice[str]
     tracks: list[MessageTrack]
@@ -63,7 +63,7 @@ async def one(request: Request) -> Response:
     found = await in_time(_find(console_of(request), place), _joined)
     if not found.value or len(found.value) > 1:
         rows = [Row(each, len(each.body)) for each in found.value or ()]
-        # No name server knows what a broker that is gone had.
+        # No name server knows which topics a lost broker had.
         gone = {} if rows else gone_masters(console_of(request))
         is_missing = not rows and (found.error is None or is_not_there(found.error))
         return render(
@@ -245,7 +245,7 @@ async def _asked(
         raise IllegalArgumentError(Refused.NO_MESSAGE_NAMED())
     if topic:
         return await console.recent.get(key, _AGE_S, lambda: messages.find(place["id"], topic))
-    # An id holds an address. The console signs what it asks, so it asks nobody but the cluster.
+    # An id holds an address. The console signs its requests, so it sends them to the cluster only.
     address = address_of(place["id"])
     if address not in {at.address for at in await brokers_of(console)}:
         raise IllegalArgumentError(Refused.OTHER_CLUSTER(message=place["id"], address=address))
@@ -325,7 +325,7 @@ async def _consumers(request: Request, message: MessageExt) -> Consumers:
 
 
 def _facts(message: MessageExt, _: Say) -> list[tuple[str, str, str]]:
-    """Return what the properties tell of a message's way: a sentence, a value, its page."""
+    """Return what the properties say of a message's way: for each a sentence, a value, its page."""
     given = message.properties
     found: list[tuple[str, str, str]] = []
     real, origin = given.get(p.REAL_TOPIC), given.get(p.ORIGIN_MESSAGE_ID)

@@ -35,10 +35,11 @@ _PAGE_ROWS: Final = 50
 _TAIL_ROWS: Final = 50
 _MAX_OFFERED: Final = 20
 _TAIL_PAUSE_S: Final = 1.0
-# A look at many queues, or at many messages for a text, is much work: brokers rest this many times as long.
+# A look at many queues, or a search in many messages, is much work: brokers then rest for this many
+# times its duration.
 _TAIL_REST: Final = 4.0
 _LISTED_BODY_BYTES: Final = 256
-# What a broker may take before a page is shown without its messages.
+# How long a broker may take before a page is shown without its messages.
 _WAIT_S: Final = 2.0
 _PAGE_WAIT_S: Final = 6.0
 _NO_END_MS: Final = 2**63 - 1
@@ -107,7 +108,7 @@ async def listing(request: Request) -> Response:
     if asked is not None:
         if isinstance(asked.error, RouteNotFoundError):
             return unknown_topic(request, topic)
-        # No name server knows what a broker that is gone had.
+        # No name server knows which topics a lost broker had.
         route = await route_now(console_of(request), topic)
         clusters = {data.cluster for data in route.value.broker_datas} if route.value else ()
         values["gone"] = gone_masters(console_of(request), clusters)
@@ -117,7 +118,7 @@ async def listing(request: Request) -> Response:
 
 
 async def _offered(console: Console) -> list[str]:
-    """Return the topics that programs use, for a link to each; of more than a few none."""
+    """Return the topics that programs use, for a link to each; an empty list if there are many."""
     names = await in_time(topic_names(console))
     system = await system_names(console)
     offered = [name for name in names.value or () if kind_of(name, system) == "normal"]
@@ -180,7 +181,7 @@ class _Tail:
         self._tags = tags
         self._matches = matches
         self._topic = request.query_params.get("topic", "")
-        # A browser that connects again says which event it has had last.
+        # A browser that connects again sends the id of the last event that it got.
         self._cursor = request.headers.get("last-event-id") or request.query_params.get(
             "cursor", ""
         )
@@ -254,7 +255,9 @@ def _listed(found: Iterable[MessageExt]) -> list[ListedMessage]:
 
 
 def _selection(request: Request) -> tuple[str, Callable[[MessageExt], bool] | None]:
-    """Return the tags to ask for, and what else a message must fulfil."""
+    """Return the tags to ask the brokers for, and the other conditions that a message must
+    fulfil.
+    """
     query = request.query_params
     tags = query.get("tags", "").strip()[:MAX_QUERY] or "*"
     text = query.get("text", "")[:MAX_QUERY]

@@ -34,14 +34,15 @@ MAX_ENTRY_NAME: Final = 512
 MAX_ENTRY_VALUE: Final = 65_536
 MAX_SETTING: Final = 1000
 _ENTRY_NAME: Final = Bound("MAX_ENTRY_NAME", MAX_ENTRY_NAME)
-# Letters of a value that are told of a change; the preview and the audit log have all.
+# How many letters of a value the result of a change shows; the preview and the audit log have all.
 _TOLD_LETTERS: Final = 500
 _ENTRIES_AGE_S: Final = 2.0
 # One that does not answer takes seconds to say so.
 _SETTINGS_AGE_S: Final = 10.0
-# What Java's and our clients read of an ordered topic: `broker-a:4;broker-b:4`.
+# The entry from which Java's and our clients read the queues of an ordered topic:
+# `broker-a:4;broker-b:4`.
 _ORDER: Final = re.compile(r"[^:;\s]+:[0-9]{1,6}(;[^:;\s]+:[0-9]{1,6})*")
-# What these settings do when they are changed.
+# The effect of changing these settings.
 EFFECTS: Final = {
     "deleteTopicWithBrokerRegistration": "When it is true, a broker's registration removes the "
     "routes of topics that it does not have any more.",
@@ -84,7 +85,7 @@ async def change_setting(request: Request, form: Form) -> Action:
     value = text_field(form, "value", Bound("MAX_SETTING", MAX_SETTING))
     if key not in CHANGEABLE_SETTINGS:
         raise IllegalArgumentError(Refused.NO_NAME_SERVER_SETTING(key=key))
-    # Not as it was some seconds ago: somebody else may have changed it.
+    # Read again, since somebody else may have changed it in the last seconds.
     found = await settings_of_name_servers(console, age_s=0)
     told = {at: each.value for at, each in found.items()}
     seen = told.get(address)
@@ -150,7 +151,7 @@ async def put(request: Request, form: Form) -> Action:
     """Make or change an entry at every name server."""
     console, _ = console_of(request), words(request)
     namespace = name_field(form, "namespace", _ENTRY_NAME)
-    # What was there may have white space around its name; what somebody types has it by mistake.
+    # An existing entry may have white space around its name; in a typed name it is a mistake.
     name_of = name_field if form["was"] else text_field
     key = name_of(form, "key", _ENTRY_NAME)
     value = text_field(form, "value", Bound("MAX_ENTRY_VALUE", MAX_ENTRY_VALUE))
@@ -219,7 +220,7 @@ async def delete(request: Request, form: Form) -> Action:
 async def settings_of_name_servers(
     console: Console, *, age_s: float = _SETTINGS_AGE_S
 ) -> dict[str, Known[dict[str, str]]]:
-    """Return the settings of each name server, or why it did not tell them."""
+    """Return the settings of each name server, or why it did not report them."""
     addresses = await console.admin.name_servers.addresses()
 
     async def ask() -> dict[str, Known[dict[str, str]]]:

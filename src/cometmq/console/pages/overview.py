@@ -1,6 +1,6 @@
-"""The first page: what needs attention, how the clusters do, and which groups are behind.
+"""The first page: what needs attention, the state of the clusters, and which groups are behind.
 
-Also the names that the palette finds.
+Also finds names for the palette.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ async def find(request: Request) -> Response:
 
 
 def _hits(wanted: str, names: Iterable[str], kind: str) -> Iterator[tuple[int, int, str, str, str]]:
-    """Yield the names that contain what is wanted, each after what says how well it fits."""
+    """Yield the names that contain the wanted text, each with a rank of how well it fits."""
     for name in names:
         lower = name.lower()
         if wanted in lower:

@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 routes: Final = Routes()
 _AGE_S: Final = 3.0
-# Each client that writes traces has one, and each of Java's has one to send back what failed.
+# Groups of internal producers: each client that writes traces has one, and each of Java's has one to
+# send failed messages back.
 _OF_CLIENTS: Final = ("_INNER_TRACE_PRODUCER", "CLIENT_INNER_PRODUCER")
 
 
 @dataclass(slots=True)
 class Seen:
-    """Is a client in a producer group: at which brokers it is connected, and when one heard of it
-    last, in ms since the epoch; 0 if that is not told.
+    """Describes a client in a producer group: the brokers to which it is connected, and the time of
+    its last heartbeat, in ms since the epoch; 0 if no broker reports it.
     """
 
     group: str
@@ -46,7 +47,7 @@ class Seen:
 
     @property
     def rank(self) -> tuple[bool, str, str]:
-        """Where it stands in a list: by name, those that clients start for themselves at the end."""
+        """The sort key in a list: by name, the internal producers of clients at the end."""
         return self.group.startswith(_OF_CLIENTS), self.group, self.client.client_id
 
     @property
@@ -56,7 +57,9 @@ class Seen:
 
 @routes.page("/producers")
 async def producers(request: Request) -> Response:
-    """Show producers. With a group and a topic they are asked for as brokers of all versions tell."""
+    """Show producers. With a group and a topic the request is one that brokers of all versions
+    know.
+    """
     console = console_of(request)
     group = request.query_params.get("group", "").strip()[:MAX_NAME]
     topic = request.query_params.get("topic", "").strip()[:MAX_NAME]
@@ -79,7 +82,7 @@ async def producers(request: Request) -> Response:
 async def seen_at(
     console: Console, brokers: Mapping[str, str]
 ) -> tuple[list[Seen], dict[str, CometMQError]]:
-    """Return the producers at brokers, and why some brokers do not tell, by name.
+    """Return the producers at brokers, and why some brokers do not report theirs, by name.
 
     `brokers` has the addresses by name.
     """
@@ -129,13 +132,15 @@ async def _named(
 
 
 def _not_there(console: Console, name: str, error: CometMQError) -> dict[str, CometMQError]:
-    """Return why producers are not known: name servers say nothing about brokers that are gone."""
+    """Return why producers are not known: name servers say nothing about lost brokers."""
     gone = gone_masters(console) if isinstance(error, RouteNotFoundError) else {}
     return {**gone, name: error}
 
 
 def _joined(told: Mapping[str, Mapping[str, Iterable[SeenProducer]]]) -> list[Seen]:
-    """Join what brokers tell: a client is connected to many, and tells each of itself."""
+    """Join the brokers' answers: a client connects to several brokers, and each of them lists
+    it.
+    """
     joined: dict[tuple[str, str], Seen] = {}
     for broker, groups in told.items():
         for group, members in groups.items():

@@ -30,9 +30,9 @@ from cometmq.model.keyed_text import text_of
 
 routes: Final = Routes()
 _AGE_S: Final = 5.0
-# Each may take 16 MiB of JSON, or 64 MiB of a page, for as long as its browser takes.
+# Each reading may hold 16 MiB of JSON, or 64 MiB of a page, until its browser has taken it.
 MAX_READS: Final = 4
-# What a page shows of a report; its file has all.
+# How much of a report a page shows; its file has all.
 _SHOWN_PARTS: Final = 40
 _SHOWN_FACTS: Final = 200
 _SHOWN_COLUMNS: Final = 30
@@ -41,7 +41,7 @@ _SHOWN_CELL: Final = 500
 _SHOWN_TEXT: Final = 20_000
 _SHOWN_CHARACTERS: Final = 2_000_000
 # A report's page has styles and pictures of its own. It runs no script, and belongs to no site, so it
-# cannot act in the name of who reads it.
+# cannot act in the name of its reader.
 _PAGE_POLICY: Final = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; "
     "base-uri 'none'; form-action 'none'"
@@ -111,8 +111,8 @@ async def _one(request: Request, name: str) -> Response:
 
 
 def _parts(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page shows: what all reports have, then the fields of this pipeline alone, which
-    are facts, tables of objects, and other values; each of them within bounds.
+    """Return the contents of the page: first the fields that all reports have, then those of this
+    pipeline alone, which are facts, tables of objects, and other values; each within bounds.
     """
     facts: dict[str, Any] = {}
     tables: dict[str, Any] = {}

@@ -29,7 +29,7 @@ async def listing(request: Request) -> Response:
     return render(request, "schemas.html", values)
 
 
-@routes.action("/schemas/give", what="give schema")
+@routes.action("/schemas/give", what="add schema")
 async def give(request: Request, form: Form) -> Action:
     """Keep a schema, or replace the one of its name."""
     console = console_of(request)
@@ -52,7 +52,7 @@ async def give(request: Request, form: Form) -> Action:
         return Outcome("kept %(message)s", values={"message": kept.message})
 
     return Action(
-        what="give schema",
+        what="add schema",
         target=schema.name,
         perform=perform,
         back=url("/schemas", name=schema.name),

@@ -1,4 +1,4 @@
-"""One topic: its queues, what each broker has of it, and the groups and producers at work."""
+"""One topic: its queues, its state at each broker, and the groups and producers that use it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _GROUPS_AGE_S: Final = 3.0
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Counts the messages that a topic got in the last hour and day, and per second in the last
-    minute, as far as brokers told.
+    minute, as far as brokers reported them.
 
     Brokers count hours by tens of minutes and days by hours, so both are 0 at first.
     """
@@ -80,8 +80,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Is a broker that has the topic: its addresses, what name servers tell of the topic's queues
-    there, and what its master has as the topic's configuration.
+    """Describes a broker that has the topic: its addresses, the topic's queues there by the name
+    servers, and the topic's configuration at its master.
     """
 
     data: BrokerData
@@ -110,7 +110,7 @@ async def one(request: Request) -> Response:
     console, name = console_of(request), asked(request, "name")
     tab = request.query_params.get("tab", "")
     tab = tab if tab in TABS else "queues"
-    # All at once: each of them may wait for a broker that does not answer.
+    # All together, because each of them may wait for a broker that does not answer.
     (route, counts, kept, shown), stats, system, waiting = await asyncio.gather(
         _by_route(request, tab, name),
         stats_now(console, name),
@@ -119,7 +119,7 @@ async def one(request: Request) -> Response:
     )
     if isinstance(route.error, RouteNotFoundError):
         return unknown_topic(request, name)
-    # No name server knows what a broker that is gone had.
+    # No name server knows which topics a lost broker had.
     gone = gone_masters(console, _clusters(route.value))
     # A sum over some of the brokers would look like a drop.
     rate = stats.value.put_per_s if stats.value is not None and stats.error is None else None
@@ -221,7 +221,7 @@ def _queues(request: Request, stats: Known[TopicStats]) -> dict[str, Any]:
 
 
 async def _counts(console: Console, name: str, route: TopicRouteData) -> Counts | None:
-    """Count what came, None if no broker tells."""
+    """Count the messages that came, None if no broker reports them."""
     numbers, sizes = await asyncio.gather(
         _statistics(console, "TOPIC_PUT_NUMS", name, route),
         _statistics(console, "TOPIC_PUT_SIZE", name, route),
@@ -287,7 +287,8 @@ async def _kept(console: Console, route: TopicRouteData) -> str | None:
 
 
 async def _waiting(console: Console, name: str) -> int | None:
-    """Return how many messages of the topic wait for its groups together; None if that is not known.
+    """Return how many messages of the topic wait for its groups, all together; None if that is not
+    known.
 
     With more groups than fit on a page it is not known, because each one costs a question.
     """

@@ -49,7 +49,7 @@ _MOST_NAMED: Final = 10
 
 @routes.page("/topic/change")
 async def form_to_change(request: Request) -> Response:
-    """Show the form that changes a topic: what all brokers agree on is filled in."""
+    """Show the form that changes a topic, filled in with the values on which all brokers agree."""
     console, name = console_of(request), asked(request, "name")
     route = await route_now(console, name)
     if isinstance(route.error, RouteNotFoundError):
@@ -71,7 +71,9 @@ async def form_to_change(request: Request) -> Response:
 
 @routes.action("/topic/change", what="change topic")
 async def change(request: Request, form: Form) -> Action:
-    """Change what a form gives of a topic, at every broker that has it or at one."""
+    """Change the values of a topic that a form gives, at one broker or at all that have the
+    topic.
+    """
     console, name = console_of(request), text_field(form, "name")
     read = _new(form, "read_queues")
     write = _new(form, "write_queues")
@@ -93,7 +95,7 @@ async def change(request: Request, form: Form) -> Action:
     }
     changes = {field: value for field, value in changes.items() if value is not None}
     if not (changes or attributes or removed):
-        raise HTTPException(400, "nothing is changed; fill in what should be different")
+        raise HTTPException(400, "nothing is changed; fill in the values that should change")
 
     async def perform() -> Outcome:
         before = await console.admin.topics.update(
@@ -149,14 +151,18 @@ async def delete(request: Request, form: Form) -> Action:
 
 
 def _new(form: Form, field: str) -> int | None:
-    """Return the number that a form has in place of the one that it was given, None for the same."""
+    """Return the number that the user put in place of the form's first one, None if it is the
+    same.
+    """
     if form.get(field, "").strip() == form.get(f"was_{field}", ""):
         return None
     return number_field(form, field, 1, MOST_QUEUES)
 
 
 def _chosen(form: Form, field: str, choices: Collection[str]) -> str | None:
-    """Return the choice that a form has in place of the one that it was given, None for the same."""
+    """Return the choice that the user made in place of the form's first one, None if it is the
+    same.
+    """
     chosen = choice_field(form, field, ("", *choices), "")
     return None if chosen in ("", form.get(f"was_{field}", "")) else chosen
 
@@ -186,7 +192,9 @@ async def _losses(
     changes: Mapping[str, Any],
     broker: str | None,
 ) -> list[str]:
-    """Say what clients lose by a change: queues that are read no more, permissions taken away."""
+    """Say what clients lose by a change: queues that are no longer read, permissions that are
+    removed.
+    """
     console, _ = console_of(request), words(request)
     names = {data.master(): data.broker_name for data in route.broker_datas}
     told = {
@@ -247,7 +255,7 @@ async def _clusters(console: Console, name: str) -> list[str]:
 
 
 async def _end_of(request: Request, name: str) -> list[str]:
-    """Say what goes away with a topic."""
+    """Say what is lost when a topic is deleted."""
     console, _ = console_of(request), words(request)
     stats, groups, system = await asyncio.gather(
         stats_now(console, name),

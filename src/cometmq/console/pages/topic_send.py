@@ -1,4 +1,4 @@
-"""Sends messages to a topic, to try it and those who consume it."""
+"""Sends messages to a topic, to try the topic and its consumers."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
 
 routes: Final = Routes()
 MOST_SENT: Final = 100
-# A longer body is no text that somebody changes in a form.
+# Nobody edits a longer body in a form.
 MAX_COPIED_BYTES: Final = 64 * 1024
-# The tag and the keys have fields of their own; the others are of the message that was sent.
+# The tag and the keys have fields of their own; the other properties belong to the message that was
+# sent.
 _NOT_COPIED: Final = p.RESERVED | p.OF_ONE_SENDING | {p.TAGS, p.KEYS}
 _MOST_SAID: Final = 5
 _GROUPS_AGE_S: Final = 3.0
-# Each costs a question.
+# Each group costs a question.
 _MOST_GROUPS: Final = 10
 _MOST_KEPT: Final = 1000
 _KEPT: Final = ("tag", "keys", "broker", "queue", "count", "delay_level", "delay_seconds")
@@ -54,7 +55,9 @@ _MOST_DELAY_S: Final = 366 * 24 * 3600
 
 
 class Copy(NamedTuple):
-    """Is a message whose fields the form begins with, and what a form cannot hold of it."""
+    """Holds the first values of the form, and what the form cannot hold of the message they are
+    from.
+    """
 
     message: MessageExt
     has_body: bool
@@ -65,7 +68,7 @@ class Receivers(NamedTuple):
     """Holds the groups connected with a topic, by whether they get its messages now."""
 
     subscribed: list[str]
-    # Without a member now: the next one decides.
+    # Without a member now: its next member decides.
     offline: list[str]
     # Online, with an offset in the topic from earlier.
     unsubscribed: list[str]
@@ -130,7 +133,7 @@ async def send(request: Request, form: Form) -> Action:
             delay_ms=delay_s * 1000 if delay_s else None,
         )
 
-    message()  # what cannot be is refused before the audit log says that it has begun
+    message()  # an impossible message is refused before the audit log says that the action has begun
 
     async def perform() -> Outcome:
         sent: list[SendResult] = []
@@ -144,7 +147,7 @@ async def send(request: Request, form: Form) -> Action:
         return _outcome(_, name, sent, count)
 
     kept = {"name": name, **{field: form.get(field, "")[:_MOST_KEPT] for field in _KEPT}}
-    # An address is no place for a long body; the browser has it one page back.
+    # A long body does not fit into an address; the browser still has it one page back.
     short = form.get("body", "") if len(body) <= _MOST_KEPT else ""
     properties_text = form.get("properties", "")[:_MOST_KEPT]
     return Action(
@@ -164,7 +167,7 @@ async def send(request: Request, form: Form) -> Action:
 
 
 async def _receivers(console: Console, topic: str, groups: list[str]) -> Receivers:
-    """Sort the groups of a topic: brokers name those that only have an offset there, too."""
+    """Sort the groups of a topic: brokers also name groups that only have an offset there."""
     asked = await ask_each(groups[:_MOST_GROUPS], lambda group: connections_of(console, group))
     found = Receivers([], [], [], [], max(0, len(groups) - _MOST_GROUPS))
     for group, answer in asked.items():

@@ -63,7 +63,7 @@ _FIGURES: Final[Mapping[str, Callable[[TopicStats], float]]] = {
     "rate": lambda stats: stats.put_per_s,
     "last": lambda stats: stats.last_stored_ms or 0,
 }
-# What an address keeps of a form that has failed.
+# The fields of a form that the address keeps after a failure.
 _KEPT: Final = (
     "name", "where", "read_queues", "write_queues", "permission", "message_type", "order", "attributes"
 )  # fmt: skip
@@ -75,7 +75,7 @@ _SYSTEM_AGE_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Is what the list tells of one topic."""
+    """Is a topic's row in the list."""
 
     route: Known[TopicRouteData]
     stats: Known[TopicStats]
@@ -98,7 +98,7 @@ class Row:
 
     @property
     def permissions(self) -> list[str]:
-        """What the brokers allow, in words: one text if they agree."""
+        """The permissions at the brokers, in words: one text if they agree."""
         found = [] if self.route.value is None else self.route.value.queue_datas
         return list(dict.fromkeys(permission_name(at.perm) for at in found))
 
@@ -143,7 +143,7 @@ async def listing(request: Request) -> Response:
 def _by_figure(
     figure: Callable[[TopicStats], float], rows: Mapping[str, Row | None]
 ) -> Callable[[str], tuple[float, str]]:
-    """Return the key that sorts names by a figure; what is not known counts as less than 0."""
+    """Return the key that sorts names by a figure; an unknown figure counts as less than 0."""
 
     def key(name: str) -> tuple[float, str]:
         row = rows.get(name)
@@ -167,7 +167,7 @@ async def new(request: Request) -> Response:
     return render(request, "topic_new.html", values)
 
 
-@routes.action("/topics/new", what="make topic")
+@routes.action("/topics/new", what="create topic")
 async def create(request: Request, form: Form) -> Action:
     """Make a topic that does not exist yet, in a cluster or at one broker."""
     console, name = console_of(request), text_field(form, "name")
@@ -194,10 +194,10 @@ async def create(request: Request, form: Form) -> Action:
             cluster=place.get("cluster"),
             broker=place.get("broker"),
         )
-        return Outcome("made", [f"{address}: {_('made')}" for address in done])
+        return Outcome("created", [f"{address}: {_('created')}" for address in done])
 
     return Action(
-        what="make topic",
+        what="create topic",
         target=name,
         perform=perform,
         back=url("/topic", name=name),
@@ -216,7 +216,7 @@ async def create(request: Request, form: Form) -> Action:
 async def _place(console: Console, where: str) -> dict[str, str]:
     """Return the cluster or broker that a form names. Raises HTTPException for one that is not there.
 
-    Nobody may have the console ask an address of his choice.
+    No user may have the console ask an address of their choice.
     """
     masters = await masters_of(console)
     kind, _, name = where.partition(":")
@@ -237,7 +237,7 @@ def permission_name(permission: int) -> str:
 async def _has(console: Console, name: str, place: Mapping[str, str]) -> bool:
     """Return whether the name servers know a topic at a broker, or at any of a cluster.
 
-    A topic that was made at some brokers only can so be made at the others, too.
+    So a topic that was made at some brokers only can still be made at the others.
     """
     try:
         route = await console.admin.topics.route(name)

@@ -1,4 +1,4 @@
-"""Trace: what clients noted of a message, as a line of time."""
+"""Trace: the events that clients noted of a message, on a timeline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cometmq.model.message import MessageExt
 from cometmq.model.names import TRACE_TOPIC, topic_fault
 
 routes: Final = Routes()
-# Of a key that many messages share, the first ones.
+# If many messages share a key, only the first ones are shown.
 MAX_MESSAGES: Final = 20
 MAX_ID: Final = 255
 # How long brokers may take to look up traces.
@@ -67,7 +67,7 @@ async def trace(request: Request) -> Response:
         if isinstance(events.error, IllegalArgumentError):
             raise HTTPException(400, text_of(events.error))
         values["error"] = events.error
-        # No name server knows what a broker that is gone had.
+        # No name server knows which topics a lost broker had.
         values["gone"] = gone_masters(console)
         found = _first_messages(events.value or [])
         values["lines"] = timelines(found, await _stored(console, found))
@@ -83,7 +83,7 @@ def _first_messages(events: Sequence[TraceEvent]) -> list[TraceEvent]:
 async def _stored(
     console: Console, events: Sequence[TraceEvent]
 ) -> dict[str, Sequence[MessageExt]]:
-    """Return the copies of each message that its topic has, as far as the brokers tell."""
+    """Return the copies of each message in its topic, as far as the brokers report them."""
     topics = {event.msg_id: event.topic for event in events if event.topic}
     found = await asyncio.gather(
         *(

@@ -92,7 +92,7 @@ async def _given_up(request: Request) -> Response:
         for each in messages
     ]
     errors = dict(page.value.errors) if page.value is not None else {}
-    # No name server knows what a broker that is gone had.
+    # No name server knows which topics a lost broker had.
     errors = {**gone_masters(console), **errors}
     return render(request, "given_up.html", {"page": page, "rows": rows, "errors": errors})
 

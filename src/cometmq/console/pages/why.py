@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cometmq.console.state import Console
 
 routes: Final = Routes()
-# So long a page waits whose reader has asked for all that was missing on an earlier one.
+# How long a page waits when its reader asked for what an earlier page lacked.
 LONGER_S: Final = 10.0
 _AGE_S: Final = 1.0
 _MAX_VALUE: Final = 500
@@ -50,7 +50,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Is one of the questions: what it asks in words, its form, and whom it asks."""
+    """Is one of the questions: its words, its form, and the function that answers it."""
 
     name: str
     title: str
@@ -221,7 +221,9 @@ for _question in QUESTIONS:
 
 
 def _told(reason: Reason) -> list[tuple[Evidence, list[Evidence]]]:
-    """Return the evidence of a reason by answer, each with the first of its figures as its source."""
+    """Group the evidence of a reason by the answer that it came from, under the first figure of
+    each.
+    """
     told: dict[tuple[str, str, int], list[Evidence]] = {}
     for evidence in reason.evidence:
         told.setdefault((evidence.request, evidence.address, evidence.at_ms), []).append(evidence)
@@ -229,7 +231,7 @@ def _told(reason: Reason) -> list[tuple[Evidence, list[Evidence]]]:
 
 
 def _about(given: Values) -> list[tuple[str, str, str]]:
-    """Return the pages of what a question is about: what it is, its name, its address."""
+    """Return the pages about the subject of a question: its kind, its name, its address."""
     pages = []
     if group := given.get("name") or given.get("group"):
         pages.append(("Consumer group", group, url("/group", name=group)))

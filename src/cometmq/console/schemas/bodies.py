@@ -2,8 +2,8 @@
 
 Whatever a body holds, what is made of it is bounded, and control characters, which could hide or turn
 round what a reader sees, are shown as signs. `show` and `visible` are for other threads than the loop's:
-whoever may send messages chooses what takes them a tenth of a second. No step keeps other threads from
-running for longer than some milliseconds.
+every client that may send can make a body that takes them a tenth of a second. No step keeps other
+threads from running for longer than some milliseconds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _JSON_BYTES: Final = 256 * 1024
 _JSON_DEPTH: Final = 64
 _SNIPPET_BYTES: Final = 200
 # A string without its end goes to the end of the text, and nothing is tried twice: looking for the end
-# from each quote anew would take minutes.
+# from each quote again would take minutes.
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-# Categories of characters that hide, join, part lines, or turn the direction of what follows.
+# Categories of characters that hide, join or separate lines, or turn the direction of the text after
+# them.
 _HIDING: Final = ("Cc", "Cf", "Zl", "Zp")
 # Characters that are replaced in one step.
 _PART: Final = 32 * 1024
@@ -41,8 +42,8 @@ _CONTROLS: Final = {code: 0x2400 + code for code in range(32) if chr(code) not i
 class Shown:
     """Is what a page shows of a body.
 
-    `first` and `shown` tell which bytes of the body; `total` is its size. `hint` says why it is not
-    shown as it was asked for.
+    `first` and `shown` are the range of bytes shown; `total` is the body's size. `hint` says why it
+    is not shown in the kind that was asked for.
     """
 
     kind: str

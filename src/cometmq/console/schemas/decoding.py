@@ -20,8 +20,8 @@ _CPU_S: Final = 3
 _MEMORY_BYTES: Final = 512 * 1024 * 1024
 _MAX_RECORDS: Final = 1000
 _MAX_TEXT: Final = 1024 * 1024
-# What may stand before an Avro value: nothing; the marker and schema id of Confluent's registry; the
-# marker and fingerprint of Avro's single-object encoding.
+# The prefixes that an Avro value may have: nothing; the marker and schema id of Confluent's registry;
+# the marker and fingerprint of Avro's single-object encoding.
 _AVRO_PREFIXES: Final = ((b"", 0), (b"\x00", 5), (b"\xc3\x01", 10))
 _AVRO_FILE: Final = b"Obj\x01"
 
@@ -126,7 +126,7 @@ def _message_class(descriptor: Any, name: str) -> Any:
 
 
 def _google_files(name: str) -> list[Any]:
-    """Return one of Google's own files and those that it imports, what is imported first."""
+    """Return one of Google's own files and those that it imports, imported files first."""
     from google.protobuf import (
         any_pb2,
         duration_pb2,

@@ -33,7 +33,7 @@ MAX_DECODINGS: Final = 16
 _MAX_DRAFTS: Final = 20
 # The process ends itself earlier, by its limit on processor time.
 _DEADLINE_S: Final = 15.0
-# What it gets of the environment, which may hold secrets of the cluster.
+# The only variables that it gets of the environment, which may hold secrets of the cluster.
 _ENVIRONMENT: Final = (
     "PATH",
     "LD_LIBRARY_PATH",
@@ -70,11 +70,11 @@ class Schemas:
     def __init__(self, root: Path) -> None:
         self.path = root / "schemas.json"
         self._schemas: dict[str, Schema] = {}
-        # Two at once would each write what the other does not have.
+        # Two writers at once would each lose the other's change.
         self._writing = asyncio.Lock()
-        # What a session gave last that was refused, so that nobody has to type it again.
+        # The last refused schema of a session, so that nobody has to type it again.
         self._drafts: OrderedDict[str, Schema] = OrderedDict()
-        # Threads of their own: what takes its time here must not hold up logins and the audit log.
+        # Threads of their own: slow work here must not hold up logins and the audit log.
         self._threads = ThreadPoolExecutor(_DECODED_AT_ONCE, "schemas")
         self._waiting = 0
 
@@ -98,13 +98,13 @@ class Schemas:
         return next((schema for schema in self.all() if schema.topic == topic), None)
 
     def keep_draft(self, token: str, schema: Schema) -> None:
-        """Keep what a session gave and was refused; the newest few of all sessions."""
+        """Keep a session's refused schema; of all sessions the newest few are kept."""
         self._drafts[token] = schema
         while len(self._drafts) > _MAX_DRAFTS:
             self._drafts.popitem(last=False)
 
     def take_draft(self, token: str) -> Schema | None:
-        """Return what a session gave last and was refused, once."""
+        """Return the last refused schema of a session, once."""
         return self._drafts.pop(token, None)
 
     async def put(self, schema: Schema) -> Schema:

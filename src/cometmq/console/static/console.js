@@ -30,7 +30,7 @@ async function refresh() {
   await htmx.ajax("GET", location.href, {
     target: "#live", select: "#live", swap: "outerMorph", headers: { "X-Refresh": "1" },
   });
-  // Who had the focus on a row that was drawn anew finds it where it was.
+  // The focus stays on its row when the row is drawn again.
   if (before && !before.isConnected && document.activeElement === document.body) {
     const same = (one) => one.outerHTML === before.outerHTML;
     [...part()?.querySelectorAll(before.tagName) ?? []].find(same)?.focus({ preventScroll: true });
@@ -60,7 +60,7 @@ function listen() {
     events.onerror = () => {
       show(true);
       // The browser connects again by itself, unless it was refused: because the session has ended,
-      // for example. What the page then asks for leads to the login.
+      // for example. The page's next request then leads to the login.
       if (events.readyState === EventSource.CLOSED) { close(); refresh(); setTimeout(open, 15000); }
     };
     events.addEventListener("refresh", () => { show(false); refresh(); });
@@ -97,7 +97,7 @@ function cards(root) {
     const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
     if (heads.length < 4) continue;
     shorten(table);
-    // A table that is drawn as blocks is no table any more for who hears it, unless it says so.
+    // For a screen reader a table that is drawn as blocks is no table any more, unless it says so.
     table.dataset.cards = "";
     table.role = "table";
     for (const row of table.querySelectorAll("tbody tr")) {
@@ -221,7 +221,7 @@ function charts(root) {
   }
 }
 
-// Where nobody points at a chart, its legend tells the newest values.
+// While nobody points at a chart, its legend shows the newest values.
 function newest(chart) {
   if (chart.cursor.left < 0) chart.setLegend({ idx: chart.data[0].length - 1 }, false);
 }
@@ -401,7 +401,7 @@ function step(direction) {
 function keys(openPalette) {
   const dialog = document.getElementById("keys");
   const works = document.getElementById("keys-on");
-  // Who speaks to the browser, or types by accident, can turn off keys that are a single letter.
+  // Users that speak to the browser, or type by accident, can turn off keys that are a single letter.
   works.checked = localStorage.getItem("cometmq-keys") !== "off";
   works.addEventListener("change", () => localStorage.setItem("cometmq-keys", works.checked ? "on" : "off"));
   document.getElementById("keys-button").addEventListener("click", () => dialog.showModal());
@@ -438,7 +438,7 @@ function keys(openPalette) {
   });
 }
 
-// What is open closes when somebody goes on elsewhere.
+// An open menu closes when the user goes on elsewhere.
 function closing() {
   const account = document.querySelector("details.account");
   addEventListener("click", (event) => {

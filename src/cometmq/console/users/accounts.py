@@ -1,4 +1,6 @@
-"""Holds who may log in to the console, as what, and checks their passwords."""
+"""Holds the accounts that may log in to the console, with their roles, and checks their
+passwords.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ FileMark = tuple[int, int, int, int] | None
 
 
 class Role(Enum):
-    """What an account may do: look at everything, or change it, too."""
+    """The rights of an account: to look at everything, or to change it, too."""
 
     READER = "reader"
     OPERATOR = "operator"
@@ -54,7 +56,7 @@ def generated_password() -> str:
 
 
 def hashed(password: str) -> str:
-    """Return what an accounts file holds in place of a password. It takes about 50 ms.
+    """Return the hash that an accounts file holds in place of a password. It takes about 50 ms.
 
     Raises ConfigError for a password that is too short or too long.
     """
@@ -70,15 +72,15 @@ class Accounts:
     """Holds the accounts of a console.
 
     `verify` may be called from any thread; it takes as long for a name that is not there. `changes`
-    counts how often the accounts became others.
+    counts the replacements of the accounts.
     """
 
     def __init__(self, accounts: Iterable[tuple[Account, str]]) -> None:
         self._accounts = {account.name: (account, stored) for account, stored in accounts}
         self.changes = 0
-        # Of the file that they were read from.
+        # The version of the file from which they were read.
         self.mark: FileMark = None
-        # Compared with when the name is unknown, so that the time does not tell names.
+        # The hash to compare with when the name is unknown, so that the time does not reveal names.
         self._nobody = hashed(generated_password())
 
     def verify(self, name: str, password: str) -> Account | None:
@@ -89,7 +91,9 @@ class Accounts:
         return account if hmac.compare_digest(given, bytes.fromhex(expected)) else None
 
     def become(self, others: Accounts) -> list[str]:
-        """Have the accounts of others; return the names of those that are gone or have changed."""
+        """Take over the accounts of another object; return the names of those that are gone or have
+        changed.
+        """
         before, self._accounts = self._accounts, others._accounts
         self.changes += 1
         return [name for name, kept in before.items() if self._accounts.get(name) != kept]
@@ -120,8 +124,9 @@ def made_accounts() -> tuple[Accounts, dict[str, str]]:
 def load_accounts(path: Path) -> Accounts:
     """Read an accounts file: a JSON list of objects with name, role and password.
 
-    The password is what `cometmq console password` prints. Warn of a file that others can read: they
-    can guess at its passwords, as fast as their machine goes. Raises ConfigError that names the fault.
+    The password is what `cometmq console password` prints. Warn of a file that other users can
+    read: they can guess its passwords as fast as their machine goes. Raises ConfigError that names
+    the fault.
     """
     try:
         with open(path, "rb", opener=open_without_waiting) as file:
@@ -159,8 +164,8 @@ def load_accounts(path: Path) -> Accounts:
 class AccountsFile:
     """Reads an accounts file again when it has changed. A file that is broken changes nothing.
 
-    One that could not be read is read again with the next look, or who has been taken out of it would
-    stay in.
+    A file that could not be read is read again at the next look; otherwise an account that was
+    removed from it could still log in.
     """
 
     def __init__(self, path: Path, accounts: Accounts) -> None:
@@ -170,17 +175,17 @@ class AccountsFile:
         self._fault = ""
 
     async def look(self) -> list[str]:
-        """Read the file if it has changed; return the accounts whose sessions end by that."""
+        """Read the file if it has changed; return the accounts whose sessions have to end."""
         mark = await asyncio.to_thread(_mark_of, self._path)
         if mark is not None and mark == self._mark:
             return []
-        # Noted before it is read: what changes meanwhile is read again.
+        # Noted before the file is read, so that a change meanwhile is read again.
         self._mark = mark
         try:
             read = await asyncio.to_thread(load_accounts, self._path)
         except ConfigError as error:
             if isinstance(error.__cause__, OSError):
-                # It may be as it should, and too many files are open: it is read again.
+                # The file may be good while too many files are open: it is read again.
                 self._mark = None
             self._keep_old(str(error))
             return []
@@ -196,7 +201,7 @@ class AccountsFile:
 
 
 def _mark_of(path: Path) -> FileMark:
-    """Return what tells whether a file has changed, None if it cannot be looked at."""
+    """Return the version by which a change of the file is seen, None if it cannot be read."""
     try:
         return _mark(path.stat())
     except OSError:

@@ -1,4 +1,4 @@
-"""Writes down each action of the console: who did what to what, why, and how it ended."""
+"""Writes down each action of the console: its account, target, reason and outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE_BYTES: Final = 16 * 1024 * 1024
 # The file that is written, and those that are full: audit.jsonl.1 is the newest of them.
 FILES: Final = 10
 SHOWN: Final = 10_000
-# One line says how often somebody was refused the same within this time.
+# One line says how often an account was refused the same within this time.
 REFUSALS_S: Final = 60.0
 _MAX_TEXT: Final = 2000
 _MAX_DETAILS: Final = 8000
@@ -71,7 +71,8 @@ class AuditLog:
         self.entries: deque[Entry] = deque(maxlen=SHOWN)
         self._clock = clock
         self._writing = asyncio.Lock()
-        # By who and what was refused: when that was written, and how many came since.
+        # By the account and its refused action: when that was written, and how many refusals came
+        # since.
         self._refused: OrderedDict[tuple[str, ...], tuple[float, int]] = OrderedDict()
 
     async def open(self) -> None:
@@ -111,10 +112,10 @@ class AuditLog:
         self.entries.append(entry)
 
     async def refuse(self, who: str, role: str, address: str, what: str) -> None:
-        """Append that something was refused; the same within REFUSALS_S is counted and not written.
+        """Append that something was refused; the same within REFUSALS_S is counted, not written.
 
-        Or whoever may do nothing could fill the log until it has forgotten what others did. If it
-        cannot be written, the refusal stands all the same.
+        Otherwise an account without any right could fill the log until the actions of others are
+        gone. If the log cannot be written, the refusal stands all the same.
         """
         key = (who, address, what)
         now_s = self._clock.monotonic()
@@ -131,12 +132,12 @@ class AuditLog:
             await self.write(who, role, address, what, "", "refused", said=said)
         except OSError as error:
             log.warning("audit log cannot be written", error=str(error))
-            # The next one is written, and tells of this one.
+            # The next one is written, and counts this one.
             _, since = self._refused.get(key, (now_s, 0))
             self._refused[key] = now_s - REFUSALS_S, more + since + 1
 
     async def lines(self, wanted: Callable[[Entry], bool]) -> AsyncGenerator[bytes]:
-        """Return what the files hold of the wanted entries, the oldest first, as they are written."""
+        """Return the wanted entries of the files, the oldest first, as they are written."""
         files: list[BinaryIO] = []
         try:
             await asyncio.to_thread(lambda: files.extend(path.open("rb") for path in self.paths()))
@@ -203,7 +204,7 @@ def ended(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def action_id() -> str:
-    """Return what the lines of one action have in common."""
+    """Return the key that the lines of one action have in common."""
     return secret_bytes(8).hex()
 
 

@@ -1,4 +1,4 @@
-"""Checks logins, few at a time, and slows down who guesses."""
+"""Checks logins, few at a time, and slows down guesses at passwords."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from cometmq.runtime.sockets.addresses import network_of
 # A check costs 50 ms of a processor and 16 MiB.
 CHECKS_AT_ONCE: Final = 2
 MAX_LOGINS_WAITING: Final = 32
-# After so many wrong passwords a name from an address waits, and an address for all names. Many people
-# may be behind one address, so it waits later and less long.
+# After this many wrong passwords a name from an address has to wait, and an address for all names. Many
+# people may be behind one address, so an address waits later and less long.
 NAME_FAULTS: Final = 5
 LONGEST_NAME_WAIT_S: Final = 60.0
 ADDRESS_FAULTS: Final = 50
 LONGEST_ADDRESS_WAIT_S: Final = 15.0
 FIRST_WAIT_S: Final = 1.0
-# After so long one wrong password is forgotten.
+# After this time one wrong password is forgotten.
 FORGET_S: Final = 60.0
 MAX_KEYS: Final = 10_000
 
 
 class _Bound(NamedTuple):
-    """Is a limit on wrong passwords: its name, how many there may be, and the longest wait behind it."""
+    """Is a limit on wrong passwords: its name, how many there may be, and the longest wait after
+    them.
+    """
 
     limit: str
     faults: int
@@ -38,7 +40,9 @@ class _Bound(NamedTuple):
 
 
 class _Faults(NamedTuple):
-    """Is how many wrong passwords are remembered, since when, and when the next one is looked at."""
+    """Counts the remembered wrong passwords, since when, and when the next password is looked
+    at.
+    """
 
     faults: float = 0.0
     at_s: float = 0.0
@@ -57,7 +61,7 @@ class Logins:
         self._clock = clock
         self._checking = asyncio.Semaphore(CHECKS_AT_ONCE)
         self._waiting = 0
-        # The checks under way, by what their faults count for.
+        # The checks under way, by the key under which a wrong password counts.
         self._under_way: Counter[str] = Counter()
         self._faults: OrderedDict[str, _Faults] = OrderedDict()
 
@@ -81,8 +85,8 @@ class Logins:
         self._waiting += 1
         try:
             async with self._checking:
-                # Those before it may have failed meanwhile: who sends many guesses at once must not
-                # have more of them looked at than who sends them one by one.
+                # Guesses before it may have failed meanwhile: no more guesses may be looked at when
+                # they are sent at once than when they are sent one by one.
                 self._refuse_early(keys, address)
                 self._under_way.update(keys.keys())
                 try:
@@ -96,7 +100,8 @@ class Logins:
             if account is None:
                 self._count(key, bound.faults, bound.longest_wait_s)
         if account is not None:
-            # Only of this name: whoever has one password must not get more guesses at others.
+            # Only the count of this name: the owner of one password must not get more guesses at
+            # others.
             self._faults.pop(f"name {name[:100]} of {place}", None)
         return account
 

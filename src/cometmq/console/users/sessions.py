@@ -1,4 +1,6 @@
-"""Keeps who is logged in to the console. A session ends by time, by logging out, or with the console."""
+"""Keeps the sessions of the console. A session ends by time, by logging out, or with the
+console.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,15 @@ from cometmq.runtime.clock import Clock
 from cometmq.runtime.randomness import secret_bytes
 
 MAX_SESSIONS: Final = 1000
-# Or one account could end everybody's sessions by logging in again and again.
+# Without this limit one account could end everybody's sessions by logging in again and again.
 MAX_SESSIONS_OF_ACCOUNT: Final = 200
 MAX_NOTES: Final = 20
 
 
 @dataclass(slots=True)
 class Note:
-    """Is what a page says once after an action: a sentence, and a line for each server or message.
+    """Is a note that a page shows once after an action: a sentence, and a line for each server or
+    message.
 
     `shown_at` is the address of the page that shows what the action has made.
     """
@@ -47,11 +50,11 @@ class Session:
         return self.account.role is Role.OPERATOR
 
     def note(self, note: Note) -> None:
-        """Have the next page say it."""
+        """Have the next page show a note."""
         self.notes = [*self.notes, note][-MAX_NOTES:]
 
     def take_notes(self) -> list[Note]:
-        """Return what the page that is made now says, and forget it."""
+        """Return the note for the page that is made now, and forget it."""
         notes, self.notes = self.notes, []
         return notes
 

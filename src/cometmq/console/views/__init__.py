@@ -1,1 +1,1 @@
-"""Prepare what pages show: templates, languages, forms, lists, times."""
+"""Prepare the contents of pages: templates, languages, forms, lists, times."""

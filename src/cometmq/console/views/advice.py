@@ -1,4 +1,4 @@
-"""Says in a console user's words what the library's errors advise a program to call."""
+"""Replaces the calls that the library's errors advise by pages of the console."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cometmq.errors import CometMQError, RemoteError, RouteNotFoundError
 
 # Code 17 and 26 of RocketMQ: no such topic, no such group.
 _NOT_THERE: Final = (17, 26)
-# What errors advise a program to call, and what a user of the console does instead.
+# The calls that errors advise, and what a user of the console does instead.
 _SAID: Final = tuple(
     (re.compile(call), said)
     for call, said in (
@@ -26,7 +26,7 @@ _SAID: Final = tuple(
 
 
 def advised(text: str) -> str:
-    """Return what an error says, with pages of the console in place of calls.
+    """Return the text of an error, with pages of the console in place of calls.
 
     Sentences with keys have texts of their own for the console (`locales/en-keys.json`).
     """

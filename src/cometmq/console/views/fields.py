@@ -1,6 +1,6 @@
 """Reads the fields of forms and addresses, and says what is wrong with them.
 
-The HTTPException that they raise tells whoever filled in the form what to give.
+The HTTPException that they raise says what to give in the form.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAME: Final = Bound("MAX_NAME", MAX_NAME)
 
 
 def given_by(request: Request) -> defaultdict[str, str]:
-    """Return what an address gives for the fields of a form; a field that it does not give is empty."""
+    """Return the values in an address for the fields of a form; a field without one is empty."""
     return defaultdict(str, request.query_params)
 
 

@@ -1,4 +1,6 @@
-"""Gathers what the pages of consumer groups show; what servers do not tell stays unknown."""
+"""Gathers the contents of the pages of consumer groups; facts that servers do not report stay
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The configurations of all groups of a broker are much to tell. An action looks anew.
+# The configurations of all groups of a broker are a long answer. An action requests them again.
 LIST_AGE_S: Final = 10.0
 MOST_ROWS: Final = 100
 _MEMBERS_AGE_S: Final = 10.0
 _MEMBER_AGE_S: Final = 2.0
 _STACKS_AGE_S: Final = 5.0
-# Of a group with more members only so many are asked, and of one with more topics that wait, these.
+# At most this many members of a group are asked, and about at most this many of its topics that wait.
 MOST_MEMBERS: Final = 100
 MOST_AGES: Final = 8
 _AT_ONCE: Final = 64
@@ -143,7 +145,7 @@ class GroupConfigs:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """Shows how a group does: its members, its progress, and the age of its waiting messages.
+    """Shows the state of a group: its members, its progress, and the age of its waiting messages.
 
     The value of `members` is None if no member is connected. `age_ms` is the age of the oldest
     message that waits, None if it was not asked for or not answered. A number is None while a
@@ -179,7 +181,7 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """Tells how far a group is in one topic."""
+    """Shows how far a group is in one topic."""
 
     topic: str
     queues: int
@@ -209,7 +211,7 @@ async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> An
             return Answers((), {}, [(None, found.error)] if found.error is not None else [])
         states = tuple(BrokerState(at, {}) for at in found.value)
     readers: dict[tuple[str, str], BrokerState] = {}
-    # A broker that is gone is not known any more, but its slave may be.
+    # A lost broker is not registered any more, but its slave may be.
     for state in sorted(states, key=lambda state: (bool(state.gone_ms), state.at.broker_id)):
         readers.setdefault((state.at.cluster, state.at.broker_name), state)
 
@@ -293,7 +295,9 @@ async def connections_of(console: Console, group: str) -> Known[GroupConnections
 
 
 async def progress_of(console: Console, group: str) -> Known[GroupProgress]:
-    """Return how far a group is at the brokers that answer; one that nobody knows is nowhere."""
+    """Return how far a group is at the brokers that answer; empty for a group that none of them
+    knows.
+    """
 
     async def ask() -> Known[GroupProgress]:
         answers = await at_brokers(
@@ -334,7 +338,7 @@ async def times_of(
 
 
 async def state_of(console: Console, group: str) -> GroupState:
-    """Return how a group does. Of many topics in which messages wait, those with the most count."""
+    """Return the state of a group. If messages wait in many topics, those with the most count."""
     members, progress = await asyncio.gather(
         connections_of(console, group), progress_of(console, group)
     )
@@ -349,7 +353,9 @@ async def state_of(console: Console, group: str) -> GroupState:
 
 
 async def states_of(console: Console, groups: Iterable[str]) -> list[GroupState]:
-    """Return how some groups do. What is late for this page is there for a later refresh."""
+    """Return the state of some groups. Answers that are late for this page are there for a later
+    refresh.
+    """
     found = await ask_each(groups, lambda group: state_of(console, group))
     return [
         state.value or GroupState(group, Known(None, state.error), Known(None, state.error), None)
@@ -360,7 +366,7 @@ async def states_of(console: Console, groups: Iterable[str]) -> list[GroupState]
 async def members_of(
     console: Console, group: str, clients: Iterable[str]
 ) -> dict[str, Known[RunningInfo]]:
-    """Return what members of a group tell of themselves, by client id."""
+    """Return what members of a group report of themselves, by client id."""
 
     names = list(clients)
     answers = await few_at_once(
@@ -377,9 +383,10 @@ async def members_of(
 async def member_of(
     console: Console, group: str, client_id: str, *, stacks: bool
 ) -> Known[RunningInfo]:
-    """Return what one member tells of itself, its stacks, too, if wanted.
+    """Return what one member reports of itself, with its stacks if wanted.
 
-    Its viewers share the answer for a moment: to tell its stacks a member stops all of its threads.
+    Its viewers share the answer for a moment: to report its stacks a member stops all of its
+    threads.
     """
     return await console.recent.get(
         ("group", "one member", group, client_id, stacks),
@@ -441,7 +448,9 @@ async def few_at_once(names: Iterable[str], ask: Callable[[str], Awaitable[T]]) 
 
 
 def _nothing(results: Mapping[str, Any]) -> Any:
-    """Take nothing of the answers of several servers: one was asked, or none counts without others."""
+    """Take nothing from a partial answer: one server was asked, or the answers only count
+    together.
+    """
     del results
     return None
 

@@ -45,9 +45,9 @@ MENU: Final = (
     ("/reports", "Reports", "s"),
     ("/audit", "Audit log", "a"),
 )
-# Gives a text in the language of who looks; see `words`.
+# Gives a text in the reader's language; see `words`.
 Say = Callable[..., str]
-# The values of texts that are sentences, not names or numbers.
+# Values of texts that are sentences themselves, not names or numbers.
 _REASONS: Final = ("error", "found", "reason", "why")
 _SPAN_UNITS: Final = {
     "en": ("d", "h", "min", "s", "ms"),
@@ -71,9 +71,9 @@ def language_of(request: Request) -> str:
 def translated(language: str, text: str, values: Mapping[str, Any] | None = None) -> str:
     """Return a text of the console in a language; a text that the catalogue lacks stays English.
 
-    `values` fill its places, written as in `%(name)s`. Those that are reasons are told in the
-    language, too. With one that is an element, such as a `moment`, the text is HTML, in which all
-    others are escaped.
+    `values` fill its places, written as in `%(name)s`. Values that are reasons are translated, too.
+    If a value is an element, such as a `moment`, the text is HTML, in which all other values are
+    escaped.
     """
     found = texts_of(language).get(text, text)
     if not values:
@@ -93,7 +93,7 @@ def translated(language: str, text: str, values: Mapping[str, Any] | None = None
 
 
 def told(request: Request, reason: object) -> str:
-    """Return what a room below says, such as an error, in the language of a request."""
+    """Return a text of a room below, such as an error, in the language of a request."""
     return said_in(language_of(request), reason)
 
 

@@ -1,7 +1,7 @@
 """Lists and reads the reports that pipelines have written to a directory.
 
-A pipeline writes NAME.json and NAME.html. Whatever else is there is left out, and nothing outside the
-directory is read, whatever a link in it points to. The functions block.
+A pipeline writes NAME.json and NAME.html. All other files are left out, and nothing outside the
+directory is read, even if a link in it points there. The functions block.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ MAX_DEPTH: Final = 3
 MAX_ENTRIES: Final = 20_000
 MAX_REPORT_BYTES: Final = 16 * 1024 * 1024
 MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
-# A list reads new and changed files only, and of these so much; the others follow with the next list.
+# A list reads new and changed files only, and at most this many bytes; the others follow with the next
+# list.
 MAX_LISTED_BYTES: Final = 64 * 1024 * 1024
-# Letters of a text that the list shows and remembers, for up to MAX_REPORTS files.
+# How many letters of a text the list shows and remembers, for up to MAX_REPORTS files.
 _LISTED_LETTERS: Final = 500
 
 
@@ -33,7 +34,7 @@ _LISTED_LETTERS: Final = 500
 class ReportFile:
     """Is a report in the directory. `name` is its path there, without .json.
 
-    `holds` and the times are None where the file does not tell them; `fault` says why it cannot be
+    `holds` and the times are None if the file does not have them; `fault` says why it cannot be
     read.
     """
 
@@ -48,7 +49,7 @@ class ReportFile:
 
 
 class _Told(msgspec.Struct):
-    """Is what the list takes of a report. All its other fields are skipped, so that a large file
+    """Has the fields of a report that the list needs. All others are skipped, so that a large file
     makes no objects.
     """
 
@@ -60,7 +61,7 @@ class _Told(msgspec.Struct):
 
 
 class ReportList:
-    """Lists the reports of a directory, and remembers what their files told.
+    """Lists the reports of a directory, and remembers the contents of their files.
 
     For the loop's thread only; another one reads, a list at a time.
     """
@@ -68,7 +69,7 @@ class ReportList:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._reading = asyncio.Lock()
-        # By path: the file's times and size, and what it told; None if it is no report.
+        # By path: the file's times and size, and its report; None if it is none.
         self._told: dict[Path, tuple[tuple[int, int, int], ReportFile | None]] = {}
 
     async def read(self) -> tuple[list[ReportFile], bool]:
@@ -110,7 +111,7 @@ class ReportList:
 
 
 def read_report(root: Path, name: str) -> dict[str, Any] | None:
-    """Return what the JSON of a report holds; None if there is no such report.
+    """Return the JSON of a report; None if there is no such report.
 
     Raises OSError if it cannot be read, ValueError if it is no report.
     """
@@ -180,7 +181,7 @@ def _json_files(root: Path) -> tuple[list[Path], bool]:
 
 
 def _listed(root: Path, path: Path, at: os.stat_result) -> ReportFile | None:
-    """Return what a list tells of a file; None if it is no report."""
+    """Return a file's entry in the list; None if it is no report."""
     name = path.relative_to(root).as_posix().removesuffix(".json")
     written_ms = int(at.st_mtime * 1000)
     if at.st_size > MAX_REPORT_BYTES:

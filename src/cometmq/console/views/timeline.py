@@ -1,4 +1,4 @@
-"""Puts what traces tell of a message onto a line of time."""
+"""Puts the events in the traces of a message on a timeline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Step:
     """Is one thing that happened to a message.
 
     `kind` is sent, stored, consumed, transaction, recalled; it is also the class of the bar. `at_ms` is
-    None if no trace tells when; `took_ms` is None for what takes no time, or has not ended.
+    None if no trace has the time; `took_ms` is None if the event takes no time, or has not ended.
     `good` is None while the outcome is not known.
     """
 
@@ -45,7 +45,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Holds the steps of one message, in the order of time, and from when to when they go."""
+    """Holds the steps of one message, in the order of time, and when the first begins and the last
+    ends.
+    """
 
     msg_id: str
     topic: str

@@ -1,7 +1,7 @@
 """Reads the times that people type into forms.
 
-A browser sends a date with its own distance to UTC on that day (`zoned` in console.js), so an address
-means the same time to whoever opens it.
+A browser sends a date with its own distance to UTC on that day (`zoned` in console.js), so an
+address means the same time for every reader.
 """
 
 from __future__ import annotations

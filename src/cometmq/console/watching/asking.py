@@ -1,8 +1,8 @@
 """Asks the cluster for many things at once, within bounds of number and time.
 
 A page that shows fifty topics asks for each of them. A server that is away must not hold that page up,
-so all questions of a page have one deadline (`for_a_page`). What is not answered by then is told as
-unknown, and comes with a later refresh.
+so all questions of a page have one deadline (`for_a_page`). Facts that are not known by then are
+shown as unknown, and come with a later refresh.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-# How long an action waits for what its preview shows. A page has `ConsoleConfig.wait_s`.
+# How long an action waits for the facts of its preview. A page has `ConsoleConfig.wait_s`.
 WAIT_S: Final = 2.5
 AT_ONCE: Final = 64
 _BROKERS_AGE_S: Final = 3.0
-# A silent server is given up a bit before the page, which then has what the others told.
+# A silent server is given up a bit before the page's time ends, so that the page has the answers of the
+# others.
 _SILENT_SHARE: Final = 0.75
 
 
@@ -58,7 +59,7 @@ _PAGE: Final[ContextVar[_Deadline | None]] = ContextVar("cometmq.console.page", 
 def for_a_page(wait_s: float, turn: Callable[[], Awaitable[None]] | None = None) -> Iterator[None]:
     """Have all questions in this block end within `wait_s` together, unless they say otherwise.
 
-    What asks goes on when `turn` returns: many pages may have waited for the same answers, and each
+    The block goes on when `turn` returns: many pages may have waited for the same answers, and each
     takes some milliseconds to be made.
     """
     deadline = _Deadline(wait_s, asyncio.get_running_loop().time() + wait_s, turn)
@@ -93,8 +94,9 @@ async def ask_each(
 ) -> dict[K, Known[T]]:
     """Return what `ask` gives for each name, or why it gives nothing.
 
-    All of them have `wait_s` together, or what is left to the page. Let `ask` go through `Recent.get`: an answer that comes too
-    late for this page is then there for the next one. `at_once` bounds what large answers take.
+    All of them have `wait_s` together, or the time that is left to the page. Let `ask` go through
+    `Recent.get`: an answer that comes too late for this page is then there for the next one.
+    `at_once` bounds what large answers take.
     """
     turns = asyncio.Semaphore(at_once)
     deadline = _deadline(wait_s)
@@ -119,7 +121,8 @@ async def in_time(
     wait_s: float | None = None,
     who: str = "the cluster",
 ) -> Known[T]:
-    """Return what `asked` gives within `wait_s`, or what is left to the page, or why it gives nothing.
+    """Return what `asked` gives within `wait_s`, or within the page's time, or why it gives
+    nothing.
 
     If some of several servers failed, the value is what `join` makes of the others' answers, and the
     error is kept, too.

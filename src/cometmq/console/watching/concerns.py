@@ -18,7 +18,7 @@ from cometmq.console.watching.troubles import Troubles
 from cometmq.console.watching.watch import BrokerState, GroupLag, LagChange, Watch
 from cometmq.model.finding import Finding, Severity, alike
 
-# A group is of concern if so many messages wait for it and, over the span, they did not get fewer.
+# A group is of concern if this many messages wait for it and their number did not fall within the span.
 _LAG: Final = 1_000
 GROWTH_SPAN_MS: Final = 10 * 60 * 1000
 # Within a shorter time any group may stand still between two pulls.
@@ -53,7 +53,7 @@ class Concern:
     url: str
     values: Mapping[str, object]
     loss: Loss = Loss.NOTHING_YET
-    # Where the same was found: the next servers by name, and the number of the others.
+    # Further servers with the same concern: some names, and the number of the others.
     also: tuple[str, ...] = ()
     more: int = 0
 
@@ -218,7 +218,7 @@ def _of_check_up(watch: Watch) -> Iterator[Concern]:
 
 
 def _is_told_already(finding: Finding, labels: dict[str, BrokerState]) -> bool:
-    """Say whether the newest look at the brokers tells the same: the check-up is older."""
+    """Say whether the newest look at the brokers found the same: the check-up is older."""
     where, _, what = finding.check.rpartition(": ")
     return finding.check in labels or (where in labels and what == "messages")
 

@@ -43,7 +43,7 @@ async def known(asked: Awaitable[T]) -> Known[T]:
 
 @dataclass(slots=True)
 class _Asked:
-    """Is a question: when it was asked, and whether its answer came too late for somebody."""
+    """Is a question: when it was asked, and whether its answer came too late for a caller."""
 
     asked_s: float
     task: asyncio.Task[Any]
@@ -63,7 +63,7 @@ class _Asked:
 
 
 class Recent:
-    """Asks once for what many viewers want, and gives the same answer for a moment.
+    """Asks a question of many viewers once, and gives all of them the same answer for a moment.
 
     For the loop's thread only. At most MAX_ANSWERS answers are kept, each no longer than it may be
     given: messages with their bodies are among them.
@@ -77,7 +77,7 @@ class Recent:
     async def get(self, key: object, age_s: float, ask: Callable[[], Awaitable[T]]) -> T:
         """Return the answer for `key` if it is at most `age_s` old, else ask for it.
 
-        Whoever asks while the question is under way gets the same answer, or the same error. An
+        Callers that come while the question is under way get the same answer, or the same error. An
         error is not kept. An answer that came too late for a page is kept for its next refresh.
         """
         now_s = self._clock.monotonic()
@@ -105,7 +105,7 @@ class Recent:
         return answer
 
     def forget(self) -> None:
-        """Ask anew for everything: an action has changed the cluster."""
+        """Forget all answers, because an action has changed the cluster."""
         self._answers.clear()
 
     def drop(self, key: object) -> None:
@@ -119,7 +119,7 @@ class Recent:
         try:
             return await asyncio.shield(asked.task)
         except asyncio.CancelledError:
-            # Whoever asked has waited for long enough, and comes again.
+            # Its callers have waited for long enough, and come again.
             asked.is_late = asked.is_late or not asked.task.done()
             raise
 

@@ -1,9 +1,11 @@
-"""Goes round for troubles that no server tells of by itself, so that the first page has them at once.
+"""Goes round for troubles that no server reports by itself, so that the first page has them at
+once.
 
 These are members of a group with different subscriptions, new dead letters, and transactions that
 brokers gave up. Each takes a question about one group or topic, and there may be thousands of them: a
 round asks about some, those that are in trouble and those that work first, then those whose turn is
-longest ago, and rests for longer than it worked. What has not been asked yet is told as such.
+longest ago, and rests for longer than it worked. The page says which questions have not been asked
+yet.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ from cometmq.runtime.clock import Clock
 T = TypeVar("T")
 
 PERIOD_S: Final = 30.0
-# What came within this span is new.
+# Letters and transactions of this span are new.
 SPAN_MS: Final = 24 * 60 * 60 * 1000
-# So much longer than a round took is rested.
+# A pause is this many times as long as its round took.
 REST: Final = 20.0
-# Of one round. A group costs a question, and one for each of its members.
+# The most questions of one round. A group costs one, and one for each of its members.
 MOST_TOPICS: Final = 256
 MOST_GROUPS: Final = 64
 MOST_MEMBERS: Final = 16
@@ -54,9 +56,9 @@ class Newcomers:
 
 @dataclass(slots=True)
 class Round:
-    """Remembers what was asked about names that may be many: when, and what is wrong with some."""
+    """Remembers when each of perhaps many names was asked about, and what is wrong with some."""
 
-    # What there is, and when each was asked about last, by the console's monotonic clock.
+    # All names, and when each was asked about last, by the console's monotonic clock.
     names: frozenset[str] = frozenset()
     asked_s: dict[str, float] = field(default_factory=dict)
 
@@ -65,7 +67,7 @@ class Round:
         return len(self.asked_s)
 
     def next(self, names: Iterable[str], first: Callable[[str], bool], most: int) -> list[str]:
-        """Take these names as all that there are, and return those whose turn it is.
+        """Take these as all names, and return the names that have their turn.
 
         Half of the turns are for those that come first, so that the others get theirs, too.
         """
@@ -80,7 +82,7 @@ class Round:
 class Troubles:
     """Keeps what rounds have found. For the loop's thread only.
 
-    `works` says of a group whether it consumed lately. `letters` has the groups with new dead letters,
+    `works` says whether a group consumed lately. `letters` has the groups with new dead letters,
     `conflicts` those whose members select differently, with the topics; `given_up` is None before the
     first round. `error` says why the last round knew no names, `missing` why it lacks an answer.
     """
@@ -115,7 +117,7 @@ class Troubles:
         self._took_s = self.clock.monotonic() - began_s
 
     def note(self, group: str, told: Mapping[str, RunningInfo]) -> None:
-        """Take from what members told, here or to somebody else, whether they select alike."""
+        """Note whether members select alike, from their reports to this round or to a page."""
         found = tuple(each.topic for each in subscription_differences(told))
         if found:
             self.conflicts[group] = found
@@ -199,7 +201,9 @@ class Troubles:
 
 
 def _compared(online: GroupConnections) -> list[str]:
-    """Return the members to ask: one alone agrees with itself, and who pulls selects for itself."""
+    """Return the members to ask: a single member agrees with itself, and pull consumers select for
+    themselves.
+    """
     if online.consume_type != PUSH or len(online.clients) < 2:
         return []
     return sorted(client.client_id for client in online.clients)[:MOST_MEMBERS]

@@ -1,4 +1,5 @@
-"""Watches the clusters at a fixed pace, whoever looks, and keeps their trends for an hour.
+"""Watches the clusters at a fixed pace, with or without readers, and keeps their trends for an
+hour.
 
 Pages read what the watch knows and so wait for no server: the brokers as they were seconds ago, how
 far groups were within the last half minute, and what a check-up of all servers found last.
@@ -38,20 +39,22 @@ _ANSWER_S: Final = 4.0
 _AT_ONCE: Final = 16
 # An answer about all groups may have ten megabytes.
 _PROGRESS_AT_ONCE: Final = 4
-# Twice as long as between two of the questions that every broker gets.
+# Twice the time between two questions that every broker gets.
 _PROGRESS_SILENCE_S: Final = 10.0
-# A question about all groups is much work for a broker: it gets this many times as long to rest.
+# A question about all groups is much work for a broker: it then rests for this many times its duration.
 _REST: Final = 20.0
-# Of groups beyond these, the ones with the least lag, only the newest lag is kept.
+# How many groups, those with the most lag, have a history; the others have only the newest lag.
 _REMEMBERED_GROUPS: Final = 500
-# For how long brokers are shown that are registered no more, and how many.
+# For how long, and how many, brokers are shown that are no longer registered.
 _KEPT_MS: Final = 60 * 60 * 1000
 _MOST_GONE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """Is what a broker told of itself last, or why it did not. `info` is empty without an answer."""
+    """Holds a broker's last report of itself, or why it gave none. `info` is empty without a
+    report.
+    """
 
     at: BrokerAddress
     info: Mapping[str, str]
@@ -67,7 +70,9 @@ class BrokerState:
 
     @property
     def is_silent(self) -> bool:
-        """Whether it did not answer. One that refuses the question, or does not know it, did."""
+        """Whether it gave no answer. A refusal, or an answer that it does not know the question, is
+        one.
+        """
         return self.error is not None and not isinstance(self.error, RemoteError)
 
     @property
@@ -88,7 +93,7 @@ class BrokerState:
 
     @property
     def refusing(self) -> str:
-        """Why the broker takes no messages, empty if it takes them. Java's do not tell."""
+        """Why the broker takes no messages, empty if it takes them. Java's do not report it."""
         return self.info.get("refusing", "")
 
     def grown(self, kind: str) -> int | None:
@@ -100,14 +105,14 @@ class BrokerState:
         return None if begin is None or now is None else now - begin
 
     def real(self, key: str) -> float | None:
-        """Return the first number of a value that the broker told, None if there is none."""
+        """Return the first number of a value in the broker's report, None if there is none."""
         try:
             return float(self.info[key].split()[0])
         except (KeyError, ValueError, IndexError):
             return None
 
     def whole(self, key: str) -> int | None:
-        """Return a whole number that the broker told, None if there is none."""
+        """Return a whole number in the broker's report, None if there is none."""
         try:
             return int(self.info[key])
         except (KeyError, ValueError):
@@ -201,7 +206,7 @@ class LagSample:
 
 @dataclass(slots=True)
 class Watch:
-    """Keeps what was seen last, and the newest samples, the oldest one first.
+    """Keeps the last look at the brokers, and the newest samples, the oldest one first.
 
     `brokers` are those that the name servers know; while no name server answers, `error` says so and
     `brokers` are those that were known before. For the loop's thread only.
@@ -234,7 +239,7 @@ class Watch:
         self.tasks.every(self.troubles.period_s, self.troubles.look, "watch-troubles", first_s=2)
 
     async def look(self) -> None:
-        """Take a sample and wake those who wait for one."""
+        """Take a sample and wake the tasks that wait for one."""
         found = await known(self.admin.brokers.addresses())
         self.error = found.error
         addresses = found.value
@@ -269,8 +274,8 @@ class Watch:
             async with turns:
                 return await known(self.admin.brokers.progress(broker=address))
 
-        # One that answers others meanwhile is busy with it; one that is silent would hold this up for a
-        # minute, and the rest after it is many times as long.
+        # A broker that answers other questions meanwhile is busy with this one; a silent one would hold
+        # this up for a minute, and then rest for many times as long.
         there = [state for state in readers if not state.gone_ms]
         with in_haste(_PROGRESS_SILENCE_S):
             told = await asyncio.gather(*(ask(state.at.address) for state in there))
@@ -365,7 +370,7 @@ class Watch:
         return LagChange(now - before.groups[group], self.lags.at_ms - before.at_ms)
 
     def wake(self) -> None:
-        """Wake those who wait for a sample."""
+        """Wake the tasks that wait for a sample."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

@@ -30,7 +30,9 @@ LOOK_S: Final = LOOK_PERIOD_S
 
 
 class _Read(NamedTuple):
-    """Is what the files held at one time; `expires_ms` is None if that cannot be found out."""
+    """Holds the certificate of one version of the files; `expires_ms` is None if that cannot be
+    found out.
+    """
 
     marks: dict[Path, FileMark]
     context: ssl.SSLContext
@@ -52,7 +54,7 @@ class Certificate:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What serves the next connection."""
+        """The TLS context of the next connection."""
         assert self._read is not None, "it is loaded first"
         return self._read.context
 
@@ -68,9 +70,9 @@ class Certificate:
 
     async def _look(self) -> None:
         marks = await asyncio.to_thread(marks_of, self._marks)
-        # The reason for a fault may go without a change of the files: rights, or too few descriptors.
+        # A fault may go away without a change of the files: rights, or too few descriptors.
         if marks != self._marks or self._fault:
-            # Noted before they are read: what changes meanwhile is read again.
+            # Noted before the files are read, so that a change meanwhile is read again.
             self._marks = marks
             try:
                 await self.load()

@@ -2,9 +2,9 @@
 much of what it sends is read at once.
 
 A client that sends its request too slowly, does not read its answer or only keeps a connection open
-loses it; or a few machines could keep everybody else out. Whoever has not logged in can send a body in
-chunks of one byte, or thousands of headers, and h11 takes some microseconds for each: a read of 256 KiB
-would hold up all pages for a second. uvicorn has no such limits.
+loses it; otherwise a few machines could keep everybody else out. Clients that have not logged in
+can send a body in chunks of one byte, or thousands of headers, and h11 takes some microseconds for
+each: a read of 256 KiB would hold up all pages for a second. uvicorn has no such limits.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from cometmq.runtime.sockets.address_list import AddressList, plain_ip
 from cometmq.runtime.sockets.addresses import network_of
 
 MAX_CONNECTIONS: Final = 1000
-# Of one IPv4 address or /64 of IPv6, with many people behind it. Those of a trusted proxy are bounded by
-# their requests, see `guard`.
+# Connections of one IPv4 address or /64 of IPv6, with many people behind it. Clients of a trusted proxy
+# are bounded by their requests, see `guard`.
 MAX_OF_ADDRESS: Final = 500
 # A request must have come whole within this time.
 REQUEST_S: Final = 30.0
@@ -37,12 +37,12 @@ CHECK_S: Final = 10.0
 # Browsers and proxies send some forty.
 MAX_HEADERS: Final = 200
 MAX_HEADER_BYTES: Final = 32 * 1024
-# So many bytes are read in a turn of the loop: of chunks of one byte that takes two milliseconds.
+# How many bytes are read in a turn of the loop: in chunks of one byte that takes two milliseconds.
 _PIECE_BYTES: Final = 2048
 
 
 class Refusal(NamedTuple):
-    """Is the limit that keeps a connection out, and why, and what to do.
+    """Is the limit that keeps a connection out, with the reason and the remedy.
 
     `is_of_address` says that its own address has too many: no other one makes room for it.
     """
@@ -89,7 +89,7 @@ class Connection(H11Protocol):
     request_s = REQUEST_S
     # Proxies, whose connections are not counted by their address.
     trusted: AddressList = AddressList("trusted_proxies", "")
-    # Those of all connections of a console.
+    # Shared by all connections of a console.
     turns = LoopTurns()
     # Gets the name of each limit that was met.
     on_limit: Callable[[str], None] = staticmethod(lambda _: None)
@@ -180,7 +180,7 @@ class Connection(H11Protocol):
 
     def _read(self, data: bytes) -> None:
         if self.conn.their_state is h11.IDLE:
-            # Of the head alone: a body may begin in the same piece.
+            # The size of the head alone: a body may begin in the same piece.
             end = data.find(b"\n\r\n")
             self._head_lines += data.count(b"\n", 0, end if end >= 0 else len(data))
             self._head_bytes += end if end >= 0 else len(data)
@@ -199,12 +199,14 @@ class Connection(H11Protocol):
             self._asked_s = self.loop.time()
 
     def resume_writing(self) -> None:
-        """Go on sending: the client has taken most of what waited, so what waits now is new."""
+        """Go on sending: the client has taken most of the waiting bytes, so the bytes that wait now
+        are new.
+        """
         self._unsent = 0
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, also when an answer is under way."""
+        """Refuse bytes that are not HTTP, also when an answer is under way."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:
@@ -212,7 +214,9 @@ class Connection(H11Protocol):
 
     @property
     def waits_since(self) -> float | None:
-        """When it was made, or its last answer was whole, by the loop's clock; None while it answers."""
+        """When it was opened, or its last answer was whole, by the loop's clock; None while it
+        answers.
+        """
         return None if self._is_answering else self._rests_s
 
     def make_room(self) -> None:
@@ -234,7 +238,7 @@ class Connection(H11Protocol):
         )
 
     def _refuse(self, status: HTTPStatus, text: str) -> None:
-        """Answer in each language: what the client asked for, and in which one, is not read."""
+        """Answer in every language, because the request is not read."""
         said = dict.fromkeys(said_in(language, text) for language in LANGUAGES)
         body = "".join(f"{each}\n" for each in said).encode()
         self.transport.write(
@@ -268,7 +272,7 @@ def room_for(
     descriptor: int,
     trusted: AddressList,
 ) -> Refusal | None:
-    """Return what keeps another connection of an address out, None if nothing does.
+    """Return the limit that keeps another connection of an address out, None if there is none.
 
     `served` are the other connections, `waiting` the addresses of those that do not speak TLS yet. If
     there are too many in all, one of the network that has most of them makes room.

@@ -1,8 +1,8 @@
 """Reads the cookies that a browser sends.
 
 Starlette unquotes their values as Python's `http.cookies` does, in a time that grows with the square
-of their length in some releases of Python (CVE-2024-7592), for whoever sends a request. Nothing that
-the console keeps in a cookie has to be quoted.
+of their length in some releases of Python (CVE-2024-7592), for every client that can connect.
+Nothing that the console keeps in a cookie has to be quoted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-# Browsers keep some 180 for a host; what stands behind so many is not looked at.
+# Browsers keep some 180 for a host; cookies beyond this number are not looked at.
 MAX_COOKIES: Final = 1000
 _KEPT: Final = "cometmq.cookies"
 

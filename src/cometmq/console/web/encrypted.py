@@ -1,7 +1,8 @@
 """Serves https: the console's handshakes are rationed as those of brokers are.
 
-uvicorn would have the loop shake hands with whoever connects, before the console knows of a
-connection: its limits would not count those, and a flood of handshakes would hold up every page.
+uvicorn would have the loop shake hands with every client before the console knows of the
+connection: its limits would not count those connections, and a flood of handshakes would hold up
+every page.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ MAX_TLS_HANDSHAKES: Final = 32
 # A handshake takes about 1 ms of the loop that makes the pages.
 MAX_TLS_HANDSHAKES_PER_SECOND: Final = 100
 HANDSHAKE_S: Final = 10.0
-# One who has connected and sent nothing for so long makes room when there is none.
+# A client that has connected and sent nothing for this long makes room when there is none.
 _SILENT_AT_LEAST_S: Final = 2.0
 _BACKLOG: Final = 512
-# What the console calls the limits of its door.
+# The console's names for the limits on handshakes.
 _NAMES: Final = {
     AT_ONCE: "MAX_TLS_HANDSHAKES",
     PER_SECOND: "MAX_TLS_HANDSHAKES_PER_SECOND",
@@ -42,10 +43,10 @@ _NAMES: Final = {
 class Encrypted:
     """Accepts connections at sockets and shakes hands with them. For the loop's thread only.
 
-    A connection that does not begin with TLS is served, too: its protocol object tells it so.
-    `refusal` says what keeps another connection of an IP address out, None if nothing does, given the
-    addresses of those whose handshake is not done, and a file descriptor. `on_limit` gets the name of each
-    limit that was met.
+    A connection that does not begin with TLS is served, too: its protocol object answers that TLS
+    is needed. `refusal` gets the addresses of connections whose handshake is not done and a file
+    descriptor, and returns the limit that keeps another connection of an IP address out, or None.
+    `on_limit` gets the name of each limit that was met.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Encrypted:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What serves the next connection."""
+        """The TLS context of the next connection."""
         return self._certificate.context
 
     async def start(self, sockets: Sequence[Socket]) -> None:

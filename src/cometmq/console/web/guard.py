@@ -1,4 +1,6 @@
-"""Stands before all pages: who may call, from where, and what browsers may do with the answers."""
+"""Stands before all pages: checks each caller and its address, and limits what browsers may do with
+the answers.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-# What requests under way are counted by: an account, and whether they are streams; or the network of a
-# client that a proxy tells of, and None.
+# The key under which requests under way are counted: an account, and whether they are streams; or the
+# network of a client that a proxy names, and None.
 Busy = tuple[str, bool | None]
 # Nothing inline, nothing from elsewhere: a script that gets into a page by a body or a name does not run.
 POLICY: Final = (
@@ -48,7 +50,8 @@ _HEADERS: Final = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _ELSEWHERE: Final = ("cross-site", "same-site")
-# What a browser needs before anybody has logged in, and what watches the console; and all below /static/.
+# The paths that need no login, beside all below /static/: for browsers before a login, and for
+# monitoring.
 _OPEN_PATHS: Final = ("/login", "/healthz", "/metrics")
 EVERYBODY: Final = Account("everybody", Role.OPERATOR)
 MAX_QUERY_BYTES: Final = 8 * 1024
@@ -68,8 +71,8 @@ class Guard:
     """Lets a request through with `state.session`, or answers it.
 
     It refuses names of the console that it does not have (another site's page may have its own name
-    lead to this address) and requests that pages of other sites make, by a plain text in the language
-    of who asks: a page would cost more than a flood of such requests deserves. `streams` are the
+    lead to this address) and requests that pages of other sites make, by a plain text in the
+    requester's language: a page would cost too much in a flood of such requests. `streams` are the
     paths of pages that send events without end.
     """
 
@@ -164,7 +167,7 @@ class Guard:
         return session.account.name, path in self._streams
 
     def _check_account(self, request: Request) -> None:
-        """Bound what an account has under way, and the live pages of all."""
+        """Bound the requests of an account that are under way, and the live pages of all."""
         who = self._counted_as(request)
         if who is None:
             return
@@ -199,7 +202,9 @@ class Guard:
             )
 
     def _check_origin(self, request: Request) -> None:
-        """Refuse a name that is not the console's, a long address, and what other sites ask for."""
+        """Refuse a host name that is not the console's, a long address, and requests of other
+        sites' pages.
+        """
         host = request.headers.get("host", "")
         name = _host_name(host)
         if not name:
@@ -224,7 +229,7 @@ class Guard:
             )
         site = request.headers.get("sec-fetch-site", "same-origin")
         if request.method in ("GET", "HEAD"):
-            # A link from elsewhere is welcome; a picture or a script that asks for our pages is not.
+            # A link from elsewhere is welcome; a picture or a script that requests our pages is not.
             if site in _ELSEWHERE and request.headers.get("sec-fetch-mode") != "navigate":
                 raise HTTPException(403, "Another site's page asks for this.")
             return
@@ -235,7 +240,7 @@ class Guard:
             raise HTTPException(403, "The form came from another site.")
 
     def _is_own(self, name: str) -> bool:
-        """Return whether the console may be called so.
+        """Return whether the console may be called by this name.
 
         Any address will do: what another site's page can turn to this machine is its own name.
         """

@@ -1,4 +1,4 @@
-"""Tells open pages when there is something new, as server-sent events."""
+"""Sends open pages an event when there is something new, as server-sent events."""
 
 from __future__ import annotations
 

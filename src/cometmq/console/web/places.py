@@ -1,4 +1,4 @@
-"""Bounds what few may do at once, and what one account may have of it."""
+"""Bounds how often something is done at once, by all and by one account."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cometmq.console.refusals import Refused
 
 
 class Places:
-    """Counts who does something of which there may be few at once. For the loop's thread only.
+    """Has a limited number of places for one kind of work. For the loop's thread only.
 
-    One account has half of the places at most: whoever takes them all, and comes back whenever one
-    is free, would keep everybody else out.
+    One account has half of the places at most: otherwise it could take every place that becomes
+    free, and keep everybody else out.
     """
 
     def __init__(self) -> None:

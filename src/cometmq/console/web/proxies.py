@@ -1,4 +1,4 @@
-"""Tells whom a request comes from where proxies stand before the console."""
+"""Finds the client of a request if proxies stand before the console."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from starlette.types import Scope
 
 from cometmq.runtime.sockets.address_list import AddressList
 
-# A chain of proxies is short; what is longer was made up.
+# A chain of proxies is short; a longer one was made up.
 _MAX_HOPS: Final = 20
 
 
 def take_forwarded(scope: Scope, trusted: AddressList) -> bool:
-    """Put the client and the scheme that a trusted proxy tells into a request's scope.
+    """Put the client and the scheme that a trusted proxy names into a request's scope.
 
-    Return whether the request came by such a proxy. What others say of themselves is left out: of
-    X-Forwarded-For the last address counts that is none of a trusted proxy, because each proxy appends
-    whom it heard, and what stands before that was written by the client.
+    Return whether the request came by such a proxy. Of X-Forwarded-For the last address that is no
+    trusted proxy counts: each proxy appends the address of its caller, and the client may have
+    written all that stands before.
     """
     client = scope.get("client")
     if client is None or client[0] not in trusted:
@@ -46,7 +46,7 @@ def _values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
 
 
 def _address(text: str) -> str | None:
-    """Return an IP address that may have a port, None for what is none."""
+    """Return an IP address that may have a port, None for a text that is none."""
     host, is_bracketed, _ = text.removeprefix("[").partition("]")
     if not is_bracketed and host.count(":") == 1:
         host = host.partition(":")[0]

@@ -34,7 +34,7 @@ from cometmq.runtime.tasks import TaskOwner
 log = get_logger(__name__)
 
 _END_S: Final = 3
-# About what a console has open without a browser.
+# About how many files a console has open without a browser.
 _OTHER_FILES: Final = 50
 
 
@@ -90,7 +90,7 @@ class ConsoleServer:
                 remedy="give --certificate and --certificate-key, and --accounts; or listen on "
                 "127.0.0.1, behind a proxy with TLS that --trusted-proxies names",
             )
-        # Of this console's own, so that it knows this console's proxies, and counts its limits.
+        # A class of this console's own, which knows its proxies and counts for its limits.
         connection = type(
             "Connection",
             (Connection,),
@@ -107,14 +107,14 @@ class ConsoleServer:
                 ws="none",
                 lifespan="off",
                 log_config=None,
-                # It has a line for each request that is no HTTP, and strangers fill the log by it.
+                # uvicorn logs a line for each request that is no HTTP, so strangers could fill the log.
                 log_level="critical",
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_graceful_shutdown=_END_S,
-                # By these uvicorn knows that it serves https; `encrypted` shakes hands.
+                # From these uvicorn knows that it serves https; `encrypted` shakes hands.
                 ssl_certfile=config.certificate,
                 ssl_keyfile=config.certificate_key,
             ),

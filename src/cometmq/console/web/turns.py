@@ -9,14 +9,14 @@ from weakref import WeakValueDictionary
 
 
 class AccountTurns:
-    """Has each account do only so many things of a kind at once. For the loop's thread only.
+    """Limits how many things of a kind each account does at once. For the loop's thread only.
 
-    What else it asks for waits, and nobody waits for what another account does.
+    Its further requests wait, and nobody waits for the requests of another account.
     """
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
-        # Of accounts that do something or wait.
+        # The accounts that do something or wait.
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager

@@ -35,8 +35,8 @@ log = structlog.get_logger(__name__)
 
 ORDER: Final = ("topic", "hour", "broker", "queue_id", "queue_offset")
 CODEC: Final = "zstd"
-# Of uncompressed columns in a row group. Readers pass over groups in which no offset is wanted, and
-# divide a file among tasks by its groups. Parquet's own 128 MiB would give most files one.
+# Bytes of uncompressed columns in a row group. Readers pass over groups in which no offset is wanted,
+# and divide a file among tasks by its groups. Parquet's own 128 MiB would give most files one.
 ROW_GROUP_BYTES: Final = 16 << 20
 # Columns of which nearly every value is another one. Parquet would look for a dictionary of each in
 # every row group, find that it is larger than the values, and encode them again without.
@@ -49,7 +49,7 @@ _WITHOUT_DICTIONARY: Final = (
     "body_crc",
     "properties.key_value.value",
 )
-# Whose lowest and highest value in a row group nobody asks for.
+# Columns without statistics: nobody asks for their lowest and highest value in a row group.
 _WITHOUT_STATISTICS: Final = ("body", "properties.key_value.key", "properties.key_value.value")
 
 
@@ -121,8 +121,8 @@ class Batches:
             start = known[queue].to if queue in known else low
             end = high if target is None else min(high, target.get(queue, start))
             self._check(queue, start, (low, high))
-            # A new queue is noted while it is still empty, so that messages which retention deletes
-            # from now on count as a gap.
+            # A new queue is noted while it is still empty, so that messages that retention deletes from
+            # now on count as a gap.
             if start < end or start < low or queue not in known:
                 waiting[queue] = Waiting(start, max(start, low), max(start, low, end))
         return waiting
@@ -185,7 +185,7 @@ class Batches:
         }
 
     def _tell(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit the archived offsets for the consumer group by which others follow the archive.
+        """Commit the archived offsets for the consumer group that shows how far the archive is.
 
         A refusal of the first commit is raised, because every later one would be refused, too
         (there is no such group, for example). Later failures are only logged: the archive's own
@@ -196,13 +196,13 @@ class Batches:
         except CometMQError as error:
             if not self._has_told:
                 raise
-            log.warning("the group does not learn what is archived", reason=str(error))
+            log.warning("the group does not get the archived offsets", reason=str(error))
         self._has_told = True
 
     def _tasks(self, ranges: Mapping[MessageQueue, Range]) -> int:
-        """Return by how many tasks these ranges are written: by as few as keep Spark busy, since each
-        task writes a file of its own for every hour; by more if files would become larger than those
-        of compaction.
+        """Return how many tasks write these ranges: as few as keep Spark busy, since each task
+        writes a file of its own for every hour; more if files would become larger than those of
+        compaction.
         """
         messages = sum(end - start for start, end in ranges.values())
         files = [file for one in self._archive.manifests.values() for file in one.files]
@@ -254,7 +254,8 @@ def write_files(
     """Write a frame that has the column `hour` as files of a schema below `directory`, each file
     ordered by queue and offset, in row groups of about ROW_GROUP_BYTES.
 
-    By at most so many `tasks`, if told: each takes whole parts of the reading, one behind the other.
+    With `tasks`, at most this many tasks write: each takes whole parts of the reading, one after
+    the other.
     """
     from pyspark.sql import functions as F
 

@@ -1,12 +1,12 @@
 """Change an archive by commits: each takes effect as a whole or not at all.
 
-A commit is a file of its own in `_commits`, with everything that will be true after it. It counts
-from then on. The files are numbered in order, and one is created only if there is none of its
-number: of two archives that take themselves for the only one, one commits and the other one fails.
-The commit is then carried out in steps that may each be repeated (move files from `_staging` into
-`data`, write manifests and, as the last step, the state, which has the commit's number). Whoever
-opens the archive next carries out the commit of a killed process, and removes what else is in
-`_staging`.
+A commit is a file of its own in `_commits`, with everything that will be true after it. It is in
+force once its file exists. The files are numbered in order, and one is created only if there is
+none of its number: of two archives that take themselves for the only one, one commits and the other
+one fails. The commit is then carried out in steps that may each be repeated (move files from
+`_staging` into `data`, write manifests and, as the last step, the state, which has the commit's
+number). The next archive to open the directory carries out the commit of a killed process, and
+removes everything else in `_staging`.
 
 A compaction exchanges two directories on this machine. Elsewhere it moves the new files into `data`,
 writes the manifest, and then removes the files that the new ones stand for.
@@ -45,15 +45,15 @@ from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 from cometmq.runtime.state_files.durable import SHARED_DIRECTORY, make_directories
 from cometmq.spark.gaps import Gap, noted_gaps
 
-# So many files with gaps are folded into one: every proof reads all of them.
+# This many files with gaps are folded into one, because every proof reads all of them.
 _MOST_GAP_FILES: Final = 64
-# So many commits are kept after they were carried out, so that an archive that slept while others
-# worked finds its number taken.
+# This many carried-out commits are kept, so that an archive that slept while others worked finds its
+# number taken.
 _KEPT_COMMITS: Final = 64
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """A commit holds what is true after it. `moves` says what is moved from staging into data:
+    """A commit holds the state after it. `moves` says which files move from staging into data:
 
     files: the files of the batch `state.next_batch - 1` move into the existing directories.
     replaced: the files of that batch stand for `removed`, which are removed from data.
@@ -112,7 +112,7 @@ class Archive:
                 ) from error
             except OSError as error:
                 raise ConfigError(
-                    f"path is {str(layout.path)!r}, where no archive can be made: "
+                    f"path is {str(layout.path)!r}, where no archive can be created: "
                     f"{error.strerror or error}; name a directory that this user can write to"
                 ) from error
             self._recover()
@@ -159,10 +159,10 @@ class Archive:
         }
 
     def choose_schema(self, *, compact: bool) -> bool:
-        """Have the next files be of this kind, and say whether they are.
+        """Set the kind of the next files, and say whether it was possible.
 
-        While something is not proved, the schema stays as it is: a proof reads the log's side of all
-        that is not proved in one schema. Raise ConfigError if that cannot be read here.
+        The schema cannot change while files are not proved: a proof reads the log's side of all of
+        them in one schema. Raise ConfigError if that schema cannot be read here.
         """
         schema = wanted(self.schemas, compact=compact)
         if self.state.form == schema.number:
@@ -242,7 +242,8 @@ class Archive:
         try:
             self._hold()
         except ConfigError:
-            # An archive that took over may have removed what is staged, and must not find this.
+            # An archive that took over may have removed the staged files, and must not find this
+            # commit.
             path.remove()
             raise
 
@@ -277,8 +278,8 @@ class Archive:
         if commit is None:
             return False
         if self._is_void(commit):
-            # Its archive was taken over from before it committed, and what it had staged was
-            # removed. Nothing of it was carried out, so its messages are archived again.
+            # Another archive took over before this one committed, and removed its staged files. Nothing
+            # of the commit was carried out, so its messages are archived again.
             path.remove()
             return False
         self._carry_out(commit)
@@ -324,8 +325,9 @@ class Archive:
     def _fold_gaps(self, number: int) -> None:
         """Write the gaps of all files into one, and then remove the others.
 
-        Whoever loads gaps in between, or after a kill, finds some of them twice, and counts them once.
-        No commit writes a file of this name, so that one which is carried out again spoils nothing.
+        A reader of gaps in between, or after a kill, finds some of them twice, and counts them
+        once. No commit writes a file of this name, so that one which is carried out again spoils
+        nothing.
         """
         old = self.layout.gap_files()
         if len(old) <= _MOST_GAP_FILES:

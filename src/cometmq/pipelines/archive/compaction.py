@@ -80,10 +80,10 @@ class Compaction:
         ]
 
     def run(self, due: Sequence[Due]) -> Iterator[Compacted]:
-        """Compact in one job after the other, and yield what each has done."""
+        """Compact in one job after the other, and yield the result of each."""
         for form in sorted(self._archive.schemas):
             for hours in self._groups([one.hour for one in due if one.form == form], form):
-                # As they are now: a job for another schema may have changed them.
+                # Read again, since a job for another schema may have changed them.
                 yield self._compact([self._archive.manifests[hour] for hour in hours], form)
 
     # Inside
@@ -128,8 +128,8 @@ class Compaction:
         """Write the new files, read them back and compare them with the old ones. Return the hours
         whose old files are not as they should be, if there are some.
 
-        The figures of a proved file are in its manifest, so that only the others are read for them;
-        that a proved one has changed meanwhile shows in the sums.
+        The figures of a proved file are in its manifest, so that only the other files are read for
+        theirs; if a proved file has changed meanwhile, the sums show it.
         """
         schema = self._archive.schema(form)
         try:
@@ -158,8 +158,8 @@ class Compaction:
         if changed := self._changed(group, form):
             return changed
         raise StoreCorruptError(
-            f"compacted files of {self._archive.layout.data} are not what they were made of; "
-            "nothing was changed. See that disk and memory of the workers are sound"
+            f"compacted files of {self._archive.layout.data} differ from the files that "
+            "they were made of; nothing was changed. Check disk and memory of the workers"
         )
 
     def _commit(
@@ -188,7 +188,7 @@ class Compaction:
         return found
 
     def _changed(self, group: Iterable[Manifest], form: int) -> set[Hour]:
-        """Return the hours with a small file that is not what was proved."""
+        """Return the hours with a small file that differs from its proof."""
         now: dict[tuple[Hour, str], set[Figures]] = {}
         group = list(group)
         for hour, name, one in self._figures_of(self._paths(group, form), form):
@@ -240,7 +240,7 @@ class Compaction:
     def _manifest_of(self, before: Manifest, form: int, written: _Written) -> Manifest:
         """Return the new manifest.
 
-        What is made of proved files is proved: its figures are theirs, and it was read back.
+        A file made of proved files is proved: it has the sums of their figures, and was read back.
         """
         small = self._small(before, form)
         names = {file.name for file in small}

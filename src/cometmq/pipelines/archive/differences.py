@@ -13,7 +13,7 @@ from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.spans import runs
 from cometmq.pipelines.locations import Location
 
-# Per hour and queue; of further differences only the first offset is told.
+# Per hour and queue; of further differences only the first offset is reported.
 _MOST: Final = 10_000
 LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 

@@ -1,4 +1,6 @@
-"""Divide what an archive reads among readings, and what it compacts among files. Needs no Spark."""
+"""Divide the ranges to archive among readings, and the files to compact among bins. Needs no
+Spark.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from cometmq.pipelines.archive.schemas import ALL, Schema
 
 _LOW_HALF: Final = 0xFFFFFFFF
 _HOUR: Final = "yyyy-MM-dd'T'HH"
-# Of the hours since 1970, rounded down in front of it, too.
+# Hours since 1970, rounded down before 1970, too.
 _HOUR_NUMBER: Final = (
     "unix_micros(store_time) div 3600000000 - if(unix_micros(store_time) % 3600000000 < 0, 1, 0)"
 )

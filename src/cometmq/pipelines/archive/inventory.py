@@ -33,8 +33,8 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Inventory(NamedTuple):
-    """What the data directory holds. `listed` are the existing files of each hour that its manifest
-    names, `strange` the others.
+    """The contents of the data directory. `listed` are the existing files of each hour that its
+    manifest names, `strange` the others.
     """
 
     problems: list[Problem]

@@ -23,7 +23,7 @@ from cometmq.spark.gaps import Gap
 
 
 class Evidence(NamedTuple):
-    """Holds what a proof knows about the log.
+    """Holds the facts of the log for a proof.
 
     spans: the offsets of each queue that are to be proved now.
     away: queues whose broker cannot be asked.
@@ -60,7 +60,7 @@ class Judgement:
     """Compares the files of some hours with the log's figures.
 
     failed: the hours of queues that do not fit, with the figures of log and archive.
-    problems: what can be said about files without comparing messages.
+    problems: faults of files that show without comparing messages.
     """
 
     def __init__(

@@ -25,15 +25,14 @@ from cometmq.spark.rows.columns import COLUMNS
 T = TypeVar("T")
 
 # Version 1 knows the first schema only, version 2 the first two, version 3 all. Since version 4 commits
-# are numbered on this machine, too: what knows only `_pending.json` would pass over one.
+# are numbered on this machine, too: a version that knows only `_pending.json` would pass over one.
 VERSIONS: Final = (1, 2, 3, 4)
-# Spark names directories so. Of the characters that topic names may have, only this one needs
-# escaping.
+# The names that Spark gives directories. Only this one of the characters in topic names needs escaping.
 _PERCENT: Final = "%"
 _ESCAPED: Final = "%25"
 # topic=…/hour=…/file
 _DATA_DEPTH: Final = 3
-# More paths in one query make planning slow, for little use: an archive is compacted.
+# More paths in one query make planning slow, and are rare because an archive is compacted.
 _MOST_PATHS: Final = 10_000
 
 
@@ -273,7 +272,7 @@ def _names(directory: Location, pattern: str) -> list[str]:
 
 
 def load(path: Location, decode: Callable[[bytes], T]) -> T | None:
-    """Return what a file of the archive holds, None if there is no such file.
+    """Return the contents of a file of the archive, None if there is no such file.
 
     Raise ConfigError for a file that `decode` does not take.
     """
@@ -285,8 +284,8 @@ def load(path: Location, decode: Callable[[bytes], T]) -> T | None:
 
 
 def decoded(path: Location, content: bytes, decode: Callable[[bytes], T]) -> T:
-    """Return what a file of the archive holds. Raise ConfigError for one that `decode` does not
-    take.
+    """Return the contents of a file of the archive. Raise ConfigError for one that `decode` does
+    not take.
     """
     try:
         return decode(content)
@@ -323,9 +322,9 @@ def layout_of(spark: Any, path: str | os.PathLike[str] | Location, key: str = "p
 def read(spark: Any, path: str | os.PathLike[str] | Location) -> Any:
     """Return all messages of an archive: the columns of docs/spark.md, and `hour`.
 
-    What files leave out is computed, if the query uses it. On remote file systems the files are
-    those that the manifests name now, because a compaction there has old and new files side by side
-    for a moment.
+    Columns that files leave out are computed, if the query uses them. On remote file systems the
+    files are those that the manifests name now, because a compaction there has old and new files
+    side by side for a moment.
     """
     layout = layout_of(spark, path)
     check_readable(layout.path, layout.load_state().all_schemas().values())

@@ -1,9 +1,9 @@
 """Keep other archives out of a path whose file system has no locks.
 
 An archive that runs there has a file that says so, and writes it again every few seconds. If the file stays
-the same for `PATIENCE_S`, its archive is dead, and the next one takes over. Whoever was taken over
-from (because its process slept, for example) notices before its next change and stops. No clock of
-another machine is asked. File systems of this machine have locks, and need no lease.
+the same for `PATIENCE_S`, its archive is dead, and the next one takes over. An archive that lost
+its path this way (because its process slept, for example) notices before its next change and stops.
+No clock of another machine is asked. File systems of this machine have locks, and need no lease.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cometmq.runtime.state_files.file_lock import locked
 log = structlog.get_logger(__name__)
 
 PATIENCE_S: Final = 20.0
-# So often is it renewed in that time.
+# How often the file is renewed in that time.
 _BEATS: Final = 4
 
 
@@ -45,7 +45,9 @@ def held(path: Location) -> Iterator[Callable[[], None]]:
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who archives: `owner` is a name that nobody else has, `beat` counts the renewals."""
+    """The contents of the file: `owner` is the archive's unique name, `beat` counts the
+    renewals.
+    """
 
     owner: str
     process: str
@@ -56,7 +58,7 @@ class Lease:
     """Holds the file `path` while the context manager is entered.
 
     patience_s: how long the file of another archive must stay the same to be taken over.
-    pause: waits for so many seconds.
+    pause: waits for a number of seconds.
     """
 
     def __init__(
@@ -104,13 +106,15 @@ class Lease:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        # What stays is taken over by the next archive after a while.
+        # The next archive takes over a file that stays, after a while.
         with suppress(OSError):
             if self._is_mine(self._read()):
                 self._path.remove()
 
     def check(self) -> None:
-        """Raise ConfigError if another archive has taken over, OSError if nobody can tell."""
+        """Raise ConfigError if another archive has taken over, OSError if that cannot be found
+        out.
+        """
         holder = self._read()
         if not self._is_mine(holder):
             raise ConfigError(
@@ -143,7 +147,7 @@ class Lease:
 
 
 def _holder(content: bytes | None) -> Holder | None:
-    """Return who archives, None if the file is missing or damaged."""
+    """Return the holder of the file, None if it is missing or damaged."""
     try:
         return msgspec.json.decode(content or b"", type=Holder)
     except msgspec.DecodeError:

@@ -2,9 +2,9 @@
 
     report = archive.run(archive.Config(topics=["orders"], path="/data/archive"), context)
 
-The mode `once` archives what is in the log now. The mode `stream` goes on until the process is told
-to stop (SIGINT, SIGTERM). A further run continues where the last one ended. docs/pipelines.md says
-what lies where.
+The mode `once` archives what is in the log now. The mode `stream` goes on until a signal stops the
+process (SIGINT, SIGTERM). A further run continues where the last one ended. docs/pipelines.md
+describes the files.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class Config(Settings, frozen=True):
     target_file_mb: the size of compacted files; files below half of it are small.
     work_path: where workers note which messages are gone if `path` is a URI: on a cluster, a
         directory that they and the driver see; without one such messages fail the run.
-    columns: of the files: `compact` leaves out what follows from other columns (keys, tags and
-        others), `all` writes every column.
-    verify: `new` proves what is new; `all` reads all files again, and compares files whose log may
+    columns: of the files: `compact` leaves out columns that follow from others (keys, tags and
+        more), `all` writes every column.
+    verify: `new` proves new files; `all` reads all files again, and compares files whose log may
         have expired with their proofs.
     """
 
@@ -117,8 +117,8 @@ class Config(Settings, frozen=True):
                 raise ConfigError(f"{key}: {fault}")
         if self.safe_group is not None and self.safe_group == self.commit_group:
             raise ConfigError(
-                f"safe_group and commit_group are both {self.safe_group!r}: give two groups, because "
-                "what is archived is safe to expire only when it is proved"
+                f"safe_group and commit_group are both {self.safe_group!r}: give two groups, "
+                "because archived messages are safe to expire only when they are proved"
             )
 
     def _check_topics(self) -> None:
@@ -248,7 +248,7 @@ class _Run:
     # Inside
 
     def _choose_schema(self) -> None:
-        """Have new files of the configured columns, as soon as all that is archived is proved."""
+        """Give new files the configured columns, as soon as the whole archive is proved."""
         compact = self._config.columns == "compact"
         if self._archive.choose_schema(compact=compact):
             return
@@ -290,7 +290,7 @@ class _Run:
         self._compact_and_prove(all_of_them=False)
 
     def _next_batch(self, step: Step, stopped: threading.Event) -> None:
-        """Archive what is in the log now, in as many batches as that takes."""
+        """Archive the present contents of the log, in as many batches as that takes."""
         waiting = self._batches.waiting(all_of_them=False)
         while waiting and not stopped.is_set():
             self._written = self._written.plus(self._batches.write(waiting))
@@ -300,8 +300,8 @@ class _Run:
             )
 
     def _compact_and_prove(self, *, all_of_them: bool) -> None:
-        """Prove, and then compact, so that compaction needs to read no file for the figures that its
-        proof has just told.
+        """Prove, and then compact, so that compaction finds the figures of its files in the new
+        proof.
         """
         everything = self._config.verify == "all"
         self._prove(all_of_them=all_of_them, everything=everything)
@@ -324,7 +324,9 @@ class _Run:
             step.outcome = f"{proved.messages:,} messages, {len(proved.problems)} problems"
 
     def _compact(self) -> frozenset[Hour]:
-        """Compact what is due, and return the hours whose files are not as they should be."""
+        """Compact the hours that are due, and return the hours with files that differ from their
+        proof.
+        """
         due = self._compaction.due() if self._config.compact_files else []
         done = Compacted()
         if due:

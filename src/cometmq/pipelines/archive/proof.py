@@ -1,4 +1,4 @@
-"""Prove an archive against the log that it came from, and mark what may expire.
+"""Prove an archive against the log that it came from, and mark the offsets that may expire.
 
 The proof reads the log once more, for what was archived since the last proof, and computes figures
 (count, span, checksum) for each queue and hour. It adds them to the figures of earlier proofs,
@@ -39,7 +39,7 @@ from cometmq.pipelines.locations import Location
 from cometmq.pipelines.report import now
 from cometmq.spark.gaps import Gap
 
-# So many pairs of hour and queue that do not fit are compared message by message.
+# At most this many pairs of hour and queue that do not fit are compared message by message.
 _MOST_COMPARED: Final = 8
 
 
@@ -58,11 +58,11 @@ class Proof:
         self._log = log
 
     def run(self, *, everything: bool, all_of_them: bool, suspects: Iterable[Hour] = ()) -> Proved:
-        """Prove what is new, and look again at `suspects` and at what earlier proofs have found; or
-        at `everything`.
+        """Prove new offsets, and look again at `suspects` and at the hours that earlier proofs have
+        found; or at `everything`.
 
-        What does not fit is not marked, and every proof reports it until it fits. Queues whose
-        broker is away wait for the next proof, unless `all_of_them` are needed.
+        Hours that do not fit are not marked, and every proof reports them until they fit. Queues
+        whose broker is away wait for the next proof, unless `all_of_them` are needed.
         """
         archive = self._archive
         gaps = archive.layout.load_gaps()
@@ -119,7 +119,7 @@ class Proof:
     def _own_figures(
         self, spans: Mapping[MessageQueue, list[Span]], inventory: Inventory
     ) -> list[tuple[Hour, Figures]]:
-        """Return the archive's own figures for offsets of which nothing else tells any more."""
+        """Return the archive's own figures for offsets that have left the log."""
         from pyspark.sql import functions as F
 
         manifests = self._archive.manifests
@@ -162,7 +162,7 @@ class Proof:
         return found
 
     def _explained(self, judgement: Judgement, inventory: Inventory) -> Iterable[Problem]:
-        """Yield what is wrong where the figures differ: files, or single messages."""
+        """Yield the problems where the figures differ: files, or single messages."""
         failed = judgement.failed
         if not failed:
             return
@@ -233,7 +233,7 @@ def _hour_differs(place: Place, wanted: Figures | None, there: Figures | None) -
 def _lost_problems(evidence: Evidence) -> Iterable[Problem]:
     for queue, spans in evidence.lost.items():
         for start, end in spans:
-            said = "the log does not have them any more, so nothing proves what is archived of them"
+            said = "the log does not have them any more, so their archived copies cannot be proved"
             place = (queue.broker_name, queue.queue_id, start, end - 1)
             yield Problem("gone before the proof", queue.topic, None, None, *place, said)
 

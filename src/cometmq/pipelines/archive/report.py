@@ -1,4 +1,4 @@
-"""Report what an archive run did, and how far the archive reaches."""
+"""Report the work of an archive run, and how far the archive reaches."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Report(report.Report):
             )
             for one in self.problems
         ]
-        return Table("What does not fit", columns, rows)
+        return Table("Problems", columns, rows)
 
     def _gap_table(self) -> Table:
         columns = ("topic", "queue", "from", "to (exclusive)", "messages", "cause", "new")
@@ -213,7 +213,7 @@ def _summary(queues: Sequence[QueueLine], written: Written, proved: Proved) -> s
     total = sum(one.messages for one in queues)
     said = f"{written.messages:,} messages archived, {total:,} in all"
     if proved.problems:
-        return f"{said}; the archive is not what the log says: {len(proved.problems)} problems"
+        return f"{said}; the archive differs from the log: {len(proved.problems)} problems"
     if proved.gaps:
         count = sum(gap.end - gap.start for gap in proved.gaps)
         return f"{said}; {count:,} were gone before they could be archived"

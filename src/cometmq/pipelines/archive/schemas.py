@@ -19,7 +19,7 @@ from cometmq.spark.rows.columns import COLUMNS
 
 ALL: Final = 1
 COMPACT: Final = 2
-# What files of a compact schema leave out, and the columns that it follows from.
+# The columns that files of a compact schema leave out, each with the columns that it follows from.
 MADE_OF: Final = {
     "keys": ("properties",),
     "tags": ("properties",),
@@ -60,8 +60,8 @@ _FIRST_COLUMNS: Final = {
     "delay_level": "int",
     "deliver_time": "timestamp",
 }
-# Of these, the ones whose nulls a checksum tells apart: xxhash64 skips nulls, so a value could
-# otherwise stand for its neighbour's.
+# The columns of these whose nulls a checksum covers: xxhash64 skips nulls, so a value could otherwise
+# stand for its neighbour's.
 _FIRST_NULLABLE: Final = (
     "broker",
     "msg_id",

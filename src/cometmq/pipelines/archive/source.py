@@ -36,10 +36,10 @@ log = structlog.get_logger(__name__)
 
 _PLACES: Final = ("topic", "queue_id", "queue_offset")
 _NO_LOG: Final = 2**63 - 1
-# So many readings of a store make a batch at most. Each is planned by itself, and gives all offsets
+# At most this many readings of a store make a batch. Each is planned by itself, and gives all offsets
 # from its lowest to its highest for each of its queues.
 _READINGS: Final = 8
-# Ranges of so many queues are conditions, which a row is held against faster than it meets a table.
+# Up to this many queues the ranges become conditions, which are faster than a join with a table.
 _MOST_CONDITIONS: Final = 64
 
 
@@ -48,7 +48,7 @@ class Source(Protocol):
     identity: LiveIdentity
 
     def marks(self, ends: Mapping[MessageQueue, int]) -> Marks:
-        """Return a message of each queue below `ends`, to recognise the queue by."""
+        """Return a message of each queue below `ends`, by which the queue is recognised."""
 
     def bounds(
         self, known: Mapping[MessageQueue, int], /, *, all_of_them: bool
@@ -152,7 +152,7 @@ class LiveSource:
     def safe(self, offsets: Mapping[MessageQueue, int]) -> None:
         if self._safe_group is None:
             return
-        # By broker, so that one that is away keeps no other from deleting.
+        # By broker, so that one that is away does not keep the others from deleting.
         by_broker: dict[str, dict[MessageQueue, int]] = {}
         for queue, offset in offsets.items():
             by_broker.setdefault(queue.broker_name, {})[queue] = offset
@@ -163,7 +163,9 @@ class LiveSource:
                 if not self._has_marked:
                     raise
                 log.warning(
-                    "a broker does not learn what may expire", broker=broker, reason=str(error)
+                    "a broker did not get the offsets that may expire",
+                    broker=broker,
+                    reason=str(error),
                 )
         self._has_marked = True
 
@@ -243,7 +245,7 @@ class StoreSource:
     ) -> dict[MessageQueue, Range]:
         del all_of_them  # a store's queues are always there
         if self._bounds is None:
-            # Nobody writes to the store, so these stay as they are.
+            # Nobody writes to the store, so the ends stay as they are.
             self._bounds = self._bounds_by_queues() if self._knows_queues() else self._counted()
         if self.identity.marks and not self._has_compared:
             # Once: the archive's marks may be of another topic, all later ones are of this store.
@@ -264,7 +266,7 @@ class StoreSource:
         return reduce(lambda whole, frame: whole.unionByName(frame), frames)
 
     def archived(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Do nothing: nobody follows a directory by a consumer group."""
+        """Do nothing: a directory has no consumer groups."""
 
     def safe(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Do nothing: no broker deletes files of a store that it does not run on."""
@@ -302,8 +304,8 @@ class StoreSource:
         return joined.where(inside).select(*names)
 
     def _knows_queues(self) -> bool:
-        """Say whether the consume queues say what the log has: after a crash they may lack
-        messages, and queues of light topics hold messages of others.
+        """Say whether the consume queues agree with the log: after a crash they may lack messages,
+        and queues of light topics hold messages of others.
         """
         borrowed = any(topic.startswith(LMQ_PREFIX) for topic in self._topics)
         return self._files.is_clean and not borrowed

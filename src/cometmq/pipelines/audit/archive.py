@@ -1,4 +1,4 @@
-"""Read an archive for an audit: its messages and what it notes about itself.
+"""Read an archive for an audit: its messages and its notes about itself.
 
 A directory of Parquet files with the columns of the sources will do as well, but it cannot say
 which files are missing.
@@ -27,7 +27,7 @@ _LENIENT: Final = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 
 @dataclass
 class ArchiveNotes:
-    """Holds what an archive notes about itself.
+    """Holds an archive's notes about itself.
 
     offsets: for each queue, the first offset to archive, and the offset below which all is
         archived.

@@ -1,19 +1,18 @@
-"""Find the messages that evidence means which names a batch.
+"""Find the messages for evidence that names a batch.
 
 Java brokers of 4.8 to 5.3.3 store the id of a batch with each of its messages, and Java's consumers
-take it for the message's id: in traces, in ledgers, and in what they send back
-(docs/internals/message-ids.md).
-Nothing says then which message of the batch is meant, so n pieces of evidence are dealt out to n of
-its messages. What says that a message was consumed goes to the first ones, and what says that it was
-not goes to the last ones. So all numbers are right, while an example may name another message of the
-batch.
+take it for the message's id: in traces, in ledgers, and in the messages that they send back
+(docs/internals/message-ids.md). Such evidence does not say which message of the batch it is about,
+so n pieces of evidence are dealt out to n of its messages: evidence of consumption to the first
+ones, evidence of the opposite to the last ones. So all numbers are right, while an example may name
+another message of the batch.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-# How evidence begins that is dealt out from the last message on.
+# The beginnings of evidence that is dealt out from the last message on.
 _FROM_THE_LAST: Final = "^(consume failed|dead|retry waits|retry redriven|retry delayed) "
 
 

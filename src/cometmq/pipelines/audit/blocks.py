@@ -1,4 +1,4 @@
-"""Tell the ranges of offsets in which log and archive have the same messages, without a join.
+"""Find the ranges of offsets in which log and archive have the same messages, without a join.
 
 A block is a range of BLOCK offsets of a queue. For each, log and archive are counted by themselves:
 messages, different offsets, and the sum of checksums over what is compared. Where the log has no
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from cometmq.pipelines.small_tables import small_table
 
 BLOCK: Final = 1 << 15
-# So many offsets are noted in the bits of a number, to count different ones.
+# This many offsets are noted in the bits of a number, to count different ones.
 _WORD: Final = 64
 _QUEUE: Final = ("topic", "broker", "queue_id")
 _LOW_HALF: Final = 0xFFFFFFFF
@@ -24,7 +24,7 @@ _SCHEMA: Final = "topic string, broker string, queue_id int, block bigint, kind 
 
 
 class Kind(StrEnum):
-    """Holds what may be said of a block."""
+    """Names the kinds of block."""
 
     BOTH = "both"
     LOG = "log only"
@@ -50,7 +50,7 @@ class Sums(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """What else is known of a block: its lowest and highest offset, the times of its oldest and newest
+    """The extent of a block: its lowest and highest offset, the times of its oldest and newest
     message, and how many messages of it came in batches.
     """
 
@@ -62,8 +62,8 @@ class Extent(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the places of a queue tell together: the times of the oldest message of the log and of the
-    newest one, the highest archived offset, and how many messages came in batches.
+    """Sums over the places of a queue: the times of the oldest message of the log and of the newest
+    one, the highest archived offset, and how many messages came in batches.
     """
 
     oldest_ms: int | None
@@ -73,7 +73,7 @@ class Seen(NamedTuple):
 
     @classmethod
     def of_block(cls, extent: Extent, kind: Kind) -> Seen:
-        """Return what a block tells whose messages of the log are rows as they stand."""
+        """Return the row for a block in which the log's messages are rows as they stand."""
         archived = extent.last if kind is Kind.BOTH else None
         return cls(extent.oldest_ms, extent.newest_ms, archived, extent.of_batches)
 

@@ -1,4 +1,5 @@
-"""Say what differs and why, as expressions over a row of the audit and the evidence of its message.
+"""Find differences and their causes, as expressions over a row of the audit and the evidence of its
+message.
 
 Each cause follows from a condition on what was read. A difference for which no condition holds has
 no cause. Some causes are known faults, such as a missing file of the archive: they do not explain a
@@ -41,7 +42,7 @@ Case = tuple[Any, Any, bool]
 
 @dataclass(frozen=True)
 class Told:
-    """Holds what the expressions need to know besides the row.
+    """Holds what the expressions need besides the row.
 
     sent_by, consumed_by: OFFSETS, TRACE or LEDGER; the second by group.
     placed: the groups for which the log gives offsets, or says that there are none.
@@ -71,7 +72,7 @@ class Numbers:
         from pyspark.sql import functions as f
 
         self._told = told
-        # A message that only the evidence knows has no offset.
+        # A message that is known only from evidence has no offset.
         self.only_evidence = f.col("queue_offset").isNull()
         self.stored = (
             f.when(f.col("log_count") > 0, f.col("log_count"))
@@ -345,8 +346,8 @@ class Differences:
         behind = f.col("queue_offset") >= committed
         by_offsets = told.consumed_by[group] == OFFSETS
         if by_offsets or group in told.placed:
-            # A group without an offset of a queue has consumed nothing of it so far: it counts from
-            # the beginning.
+            # A group without an offset of a queue has consumed nothing of it so far, so everything
+            # counts from the beginning.
             behind = behind | committed.isNull()
         fresh = f.unix_millis("store_time") > told.settled_ms
         cases: list[Case] = [

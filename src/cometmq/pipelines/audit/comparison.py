@@ -1,6 +1,6 @@
-"""Compare what was sent, stored, archived and consumed, and count numbers and differences.
+"""Compare the messages sent, stored, archived and consumed, and count numbers and differences.
 
-A comparison reads in this order, so that what happens meanwhile changes no result: the ends of the
+A comparison reads in this order, so that events meanwhile change no result: the ends of the
 queues (the cut), the groups' offsets, the ends of the topics that serve as evidence, and then the
 messages. Messages stored after the cut only show that a send was not lost.
 """
@@ -64,10 +64,10 @@ class Sources:
 class Comparison:
     """Compares all that log, archive and evidence have.
 
-    A round of a stream compares a part. It overrides the methods that say what is read, what is
-    known already, and what the whole is (`stream_round`).
+    A round of a stream compares a part. It overrides the methods that choose what is read, and that
+    add what earlier rounds know (`stream_round`).
 
-    cut, told: what was compared, from `found` on.
+    `cut` and `told` are set by `found`, for the report.
     """
 
     def __init__(self, config: Config, context: Context, log: MessageLog) -> None:
@@ -122,16 +122,16 @@ class Comparison:
             said[f"consumed by {group}"] = named(by, ledgers[1], offsets)
         return said
 
-    # What a round of a stream does in another way
+    # Overridden by a round of a stream
 
     def _bounds(
         self, ranges: Ranges, committed: Mapping[str, Mapping[MessageQueue, int | None]]
     ) -> rows.Bounds:
-        """Return what is compared of the queues that now have these ranges."""
+        """Return the part to compare of queues that now have these ranges."""
         return rows.Bounds(ranges, committed=committed)
 
     def _evidence_ranges(self, ranges: Ranges) -> Ranges:
-        """Return what is read of the topics that serve as evidence."""
+        """Return the ranges to read of the topics that serve as evidence."""
         return ranges
 
     def _ledger(self, frame: Any, ledger: Ledger, key: str) -> Any:
@@ -148,7 +148,7 @@ class Comparison:
         return notes, archived(self._spark, config.archive, config.topics, names)
 
     def _logged(self) -> Ranges:
-        """Return what is read of the log: messages behind the cut show that sends were not lost."""
+        """Return the ranges to read of the log; messages behind the cut show what was not lost."""
         latest = self._log.ranges(self._config.topics)
         return {
             queue: (low, max(end, latest.get(queue, (0, 0))[1]))
@@ -166,12 +166,12 @@ class Comparison:
         return bool(evidence) or self._has_batches
 
     def _explained(self, whole: Any) -> Any:
-        """Return the rows with what noted gaps say of them."""
+        """Return the rows with the reasons of noted gaps."""
         gaps = self._log.gaps(self._config.topics)
         return rows.with_gaps(self._spark, whole, gaps, self._sources.notes)
 
     def _of_messages(self, evidence: Any) -> Any:
-        """Return evidence by messages, with what else is known of it."""
+        """Return evidence by messages, with what earlier rounds know of it."""
         return evidence
 
     def _expired_ms(self, oldest_ms: Mapping[MessageQueue, int]) -> dict[str, int]:
@@ -299,7 +299,7 @@ class Comparison:
                 yield block, kind
 
     def _seen(self) -> dict[MessageQueue, Seen]:
-        """Return what the places of each queue tell together."""
+        """Return the sums over the places of each queue."""
         from pyspark.sql import functions as f
 
         seen: dict[MessageQueue, Seen] = {}
@@ -331,7 +331,7 @@ class Comparison:
         return complete
 
     def _look(self) -> Told:
-        """Return what all places together tell."""
+        """Return the sums over all places."""
         notes = self._sources.notes
         seen = self._seen()
         self._has_batches = any(row.of_batches for row in seen.values())
@@ -367,7 +367,7 @@ class Comparison:
                 yield queue
 
     def _said_by(self, ledger: str | Ledger | None) -> str:
-        """Return what says which messages were sent, or consumed, where this ledger may be given."""
+        """Return the kind of evidence for sends or consumptions if this ledger may be given."""
         if ledger is not None:
             return LEDGER
         return TRACE if self._config.trace_topic else OFFSETS

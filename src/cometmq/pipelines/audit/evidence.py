@@ -1,4 +1,4 @@
-"""Gather what else is known of messages: that they were sent, wait somewhere, or were consumed.
+"""Gather evidence about messages: that they were sent, wait somewhere, or were consumed.
 
 Evidence is a table of (topic, msg_id, what, time_ms), with several rows for a message of which
 several things are known. `what` ends with the number of the group that it is about, as in
@@ -81,7 +81,7 @@ class Evidence:
     def of_topics(self, *topics: str) -> Ranges:
         return {queue: bounds for queue, bounds in self.ranges.items() if queue.topic in topics}
 
-    # Where messages wait, or went in place of their topic
+    # Places where messages wait, or went instead of their topic
 
     def delayed(self) -> Any:
         """Return the delayed messages of the audited topics, and the delayed retries of the
@@ -167,7 +167,7 @@ class Evidence:
         )
         return self._union([_timeless(told), _timeless(letters)])
 
-    # What clients say
+    # Reports of clients
 
     def traces(self) -> Any:
         """Return the events of the trace topic. Call once for both `sent_by_trace` and
@@ -337,9 +337,7 @@ def read_ledger(spark: Any, ledger: Ledger, key: str) -> Any:
 
 
 def since(frame: Any, ledger: Ledger, key: str, since_ms: int | None) -> Any:
-    """Return the rows of a ledger that tell of this time or later. Raise ConfigError if it does not
-    tell the time.
-    """
+    """Return the rows of a ledger of this time or later. Raise ConfigError if it has no times."""
     from pyspark.sql import functions as f
 
     kind = dict(frame.dtypes).get(ledger.time)

@@ -1,4 +1,4 @@
-"""Hold what a comparison has found: numbers and differences by place and hour. Needs no Spark."""
+"""Hold the findings of a comparison: numbers and differences by place and hour. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Found(NamedTuple):
 
 
 def merged(found: Iterable[Found]) -> tuple[Found, ...]:
-    """Add up what is of one place and hour, and of one cause; the first example stays."""
+    """Add up findings of one place, hour and cause; the first example stays."""
     sums: dict[tuple[Any, ...], Found] = {}
     for one in found:
         key = one[:8]

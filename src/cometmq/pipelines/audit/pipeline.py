@@ -3,8 +3,8 @@ difference.
 
     report = audit.run(audit.Config(topics=["orders"], groups=["billing"]), context)
 
-The mode `once` audits what is there now. The mode `stream` goes on until the process is told to stop
-(SIGINT, SIGTERM), and a further run continues where the last one ended.
+The mode `once` audits the present messages. The mode `stream` goes on until a signal stops the
+process (SIGINT, SIGTERM), and a further run continues where the last one ended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Report what an audit found, for programs and for people."""
+"""Report the findings of an audit, for programs and for people."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MOST_ROWS: Final = 500
 
 
 class Cell(msgspec.Struct):
-    """The numbers of a topic, queue and hour. Broker and queue are None for what only the evidence
-    knows.
+    """The numbers of a topic, queue and hour. Broker and queue are None for messages that are known
+    only from evidence.
     """
 
     topic: str
@@ -36,7 +36,7 @@ class Cell(msgspec.Struct):
     consumed: dict[str, int] = {}
     explained: int = 0
     unexplained: int = 0
-    # Of a stream: differences that are judged again.
+    # In a stream: differences that are judged again.
     waiting: int = 0
 
     @property
@@ -247,7 +247,7 @@ def _cells(config: Config, found: Iterable[Found], waiting: Iterable[Found]) -> 
 
 
 def _counts(cell: Cell) -> bool:
-    """Return whether the cell has anything to report, which one of mere evidence about other places
+    """Return whether the cell has anything to report; a cell with only evidence about other places
     has not.
     """
     numbers = (

@@ -67,7 +67,7 @@ _ALWAYS: Final = (
 _BLOCK: Final = BLOCK
 # The order of copies.
 _IN_ORDER: Final = ("store_time", "broker", "queue_id", "queue_offset")
-# A table of so many hashes or ids goes whole to each task.
+# A table of up to this many hashes or ids goes whole to each task.
 MOST_BROADCAST: Final = 100_000
 
 # Persists a frame until the audit ends, so that it is made only once.
@@ -110,7 +110,7 @@ def columns_for(config: Config) -> list[str]:
 
 
 def facts(messages: Any, config: Config, *others: str) -> Any:
-    """Return what the audit needs of messages, with the columns `others` as they are.
+    """Return the columns of messages that the audit needs, with the columns `others` as they are.
 
     Raise ConfigError for an expression that Spark does not accept.
     """
@@ -250,7 +250,8 @@ def with_missing(found: Any, bounds: Any, complete: Collection[Block] = ()) -> A
     whole = found.join(f.broadcast(bounds), list(QUEUE)).withColumn(
         "late", f.col("queue_offset") >= f.col("end")
     )
-    # Drops what an archive has from before its own beginning, or a store from before its retention.
+    # Drops messages of an archive from before its own beginning, or of a store from before its
+    # retention.
     whole = whole.where(f.col("late") | (f.col("queue_offset") >= f.col("first")))
     doubtful = collected(_blocks(bounds, complete))
     if doubtful.isEmpty():
@@ -293,7 +294,7 @@ def _blocks(bounds: Any, complete: Collection[Block]) -> Any:
 
 
 def _incomplete(found: Any, doubtful: Any) -> Any:
-    """Return those of these blocks of which `found` lacks places."""
+    """Return the blocks of which `found` lacks places."""
     from pyspark.sql import functions as f
 
     by = [*QUEUE, "block"]
@@ -386,8 +387,8 @@ def with_key_copies(rows: Any, keep: Keep, *, by_key: bool) -> Any:
 
 
 def _divided(rows: Any, known: Any, name: str, keep: Keep) -> tuple[Any, Any | None]:
-    """Divide rows into those whose id is theirs alone or not `known`, and the others: None if there
-    are none.
+    """Divide rows into rows with an id of their own or an id that is not `known`, and the others:
+    None if there are none.
 
     Most ids occur once, and finding that out by their hashes is cheaper than bringing the rows of
     each id together.

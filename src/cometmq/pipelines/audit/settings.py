@@ -76,7 +76,7 @@ EXPLAINING: Final = (
     "waits to be consumed again",
 )
 
-# The causes that time removes: what they tell of is judged again by a later round of a stream.
+# The causes that time removes: a later round of a stream judges such differences again.
 WAITING: Final = frozenset(
     (
         "consumed after the cut",
@@ -89,7 +89,7 @@ WAITING: Final = frozenset(
         "waits to be consumed again",
     )
 )
-# Of these, the one that says itself until when.
+# The one of these with a time at which it ends.
 DELAYED_SEND: Final = "delayed, not due yet"
 
 FORMATS: Final = ("parquet", "json", "csv")
@@ -163,29 +163,30 @@ class Config(Settings, frozen=True):
     groups: consumer groups, each of which has to consume all these topics.
     stores: store directories by broker name, in place of the cluster's brokers.
     archive: the directory of the pipeline `archive`, or one of Parquet files with its columns.
-    sent: what senders say they have sent, see Ledger; a path alone will do.
-    consumed: what consumers say they have consumed, in the same form.
-    trace_topic: where clients trace to; says what was sent and consumed where no ledger does.
-    business_key: what identifies a message for the application: a Spark SQL expression over its
-        columns ("keys[0]"), or a property's name. No two messages of a topic may have the same.
+    sent: the senders' own table of what they sent, see Ledger; a path alone will do.
+    consumed: the consumers' own table of what they consumed, in the same form.
+    trace_topic: the topic of clients' traces, which show sends and consumptions where no ledger is
+        given.
+    business_key: identifies a message for the application: a Spark SQL expression over its columns
+        ("keys[0]"), or a property's name. No two messages of a topic may have the same.
     subscriptions: what a group selects: tags ("paid || open") or { sql = "…" }; everything if left
         out.
     rules: causes that only you know.
-    fail_on: causes that explain a difference, but for which the audit is to fail nevertheless.
+    fail_on: causes that explain a difference, but make the audit fail nevertheless.
     resend_window_s: how much later a client may send a message again by itself.
-    settle_s: what happened so shortly before the cut may not have been written down everywhere.
+    settle_s: for this long before the cut, events may not be written down everywhere yet.
     delay_levels: messageDelayLevel of the brokers.
     work_path: a directory that driver and workers see; a temporary one of this machine if left out.
     mode: `once` audits what is there now, `stream` goes on until it is stopped.
-    state: of a stream: a directory that driver and workers see, where it keeps what it has judged and
-        what waits.
+    state: of a stream: a directory that driver and workers see, where it keeps what it has judged
+        and what waits.
     interval_s: of a stream: from the beginning of one round to that of the next.
-    hold_s: of a stream: for so long nothing is judged for good, and no difference counts as
+    hold_s: of a stream: for this long nothing is judged for good, and no difference counts as
         unexplained.
-    patience_s: of a stream: for so long a message is judged again that waits to be archived or
-        consumed.
+    patience_s: of a stream: for this long a message that waits to be archived or consumed is judged
+        again.
     max_messages: of a round of a stream.
-    keep_days: of a stream: for so many days numbers are kept by hour; those before are summed up.
+    keep_days: of a stream: for how many days numbers are kept by hour; older ones are summed up.
     """
 
     topics: list[str]

@@ -1,4 +1,4 @@
-"""Audit round by round, until the process is told to stop."""
+"""Audit round by round, until a signal stops the process."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Stream:
     def _round(self, state: State) -> tuple[State, Report, bool]:
         """Compare and commit; return the new state, its report, and whether more waits."""
         config = self._config
-        # Of a round of months, the steps are of no interest.
+        # A stream runs for months, so the steps of a round are of no interest.
         context = replace(self._context, progress=Progress())
         with (
             open_message_log(context, {}, config.work_path) as log,

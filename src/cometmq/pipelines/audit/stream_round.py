@@ -1,13 +1,13 @@
-"""Compare, in one round of a stream, what is new and what had no verdict yet.
+"""Compare, in one round of a stream, new messages and those without a verdict.
 
-Messages are read once. Of those without a verdict, and for a while of those that have one, the facts
-stay in tables (`stream_state`): the first are judged again, the others only show that copies and
-late evidence belong to something. Evidence is read again from the oldest message on that waits.
+Messages are read once. Facts of messages without a verdict stay in tables (`stream_state`) to be
+judged again. Facts of judged messages stay for a while, to show that copies and late evidence belong
+to something. Evidence is read again from the oldest message on that waits.
 
 A message gets its verdict when
 
-- it was stored `hold_s` ago, so that what follows a message soon (its archiving, records of its
-  sending and consuming, copies of it) was read;
+- it was stored `hold_s` ago, so that everything that follows a message soon (its archiving, records
+  of its sending and consuming, copies of it) was read;
 - none of its differences has a cause that time removes (`settings.WAITING`), or `patience_s` are over;
 - no difference was without an explanation for the first time less than `hold_s` ago.
 
@@ -48,7 +48,7 @@ from cometmq.spark.live.identity import LiveIdentity, Marks
 # Clocks of brokers, clients and the driver differ by less.
 _CLOCKS_APART_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
-# What a table of messages has besides their facts.
+# The further columns of a table of messages, beside their facts.
 _KEPT: Final = (
     "log_count bigint, archive_count bigint, differs boolean, stray boolean, log_gap string, "
     "aside boolean, seen_ms bigint, doubt_ms bigint"
@@ -59,7 +59,7 @@ _ID: Final = ("topic", "msg_id")
 
 @dataclass(frozen=True)
 class Outcome:
-    """Holds what a round has found. judged: for good. waiting: judged again by the next round.
+    """Holds the findings of a round. judged: for good. waiting: judged again by the next round.
 
     state: as it is when the round is committed, but for the sums.
     is_behind: the log has more that could be read at once.
@@ -72,7 +72,7 @@ class Outcome:
 
 
 class _Left(NamedTuple):
-    """What is left for further rounds: the names of its tables, and the time of the oldest."""
+    """The rest for further rounds: the names of its tables, and the time of the oldest message."""
 
     open: str
     pending: str
@@ -98,7 +98,7 @@ class Round(Comparison):
         self._hold_ms = round(config.hold_s * 1000)
 
     def outcome(self) -> Outcome:
-        """Compare, and write the tables of what is left."""
+        """Compare, and write the tables of the rest."""
         judged = self.found()
         cut_ms, left = self.cut_ms, self._left
         judged_ms = max(self._settled_ms, self._state.judged_ms or 0)
@@ -146,7 +146,7 @@ class Round(Comparison):
     def _settled_ms(self) -> int:
         return self._read_ms - self._hold_ms
 
-    # What is read
+    # Reading
 
     def _bounds(
         self, ranges: Ranges, committed: Mapping[str, Mapping[MessageQueue, int | None]]
@@ -222,7 +222,7 @@ class Round(Comparison):
         assert config.archive is not None, "asked only where there is one"
         since_hour = ""
         if state.rounds:
-            # What waits, and what was stored since the last round.
+            # Messages that wait, and those stored since the last round.
             oldest_ms = min(state.since_ms or 0, state.read_ms - _CLOCKS_APART_MS)
             since_hour = f"{datetime.fromtimestamp(max(0, oldest_ms) / 1000, UTC):%Y-%m-%dT%H}"
         notes = archive_notes(self._spark, config.archive, config.topics, since_hour)
@@ -251,7 +251,7 @@ class Round(Comparison):
             for queue, (low, end) in self.cut.log.items()
         }
 
-    # What is known already
+    # Known from earlier rounds
 
     def _reads_rows_again(self) -> bool:
         return True  # what waits is kept for the next round
@@ -288,7 +288,7 @@ class Round(Comparison):
         waits = self._table(state.open)
         gone = [one.name for one in state.judged if one.cut_ms <= self._remembered_ms]
         recent = [one.name for one in state.judged if one.name not in gone]
-        # Those of which a copy still waits, if there is one, are looked at for as long as it does.
+        # Messages with a copy that still waits are looked at for as long as the copy waits.
         self._aside = self._keep(waits.where("aside").unionByName(self._table(*gone)))
         judged = self._aside.unionByName(self._table(*recent)).withColumn("aside", f.lit(True))
         return self._looked_at_again(waits.where("not aside")).unionByName(judged)
@@ -347,7 +347,7 @@ class Round(Comparison):
     def _first_sent_ms(self, evidence: Any) -> dict[str, int]:
         return oldest_first(super()._first_sent_ms(evidence), self._state.first_sent_ms)
 
-    # What comes of it
+    # Results
 
     def _summed(self, judged: Any) -> list[Found]:
         verdicts = self._keep(self._with_verdict(judged))
@@ -358,13 +358,15 @@ class Round(Comparison):
         return found
 
     def _with_verdict(self, joined: Any) -> Any:
-        """Return what counts, with its differences and whether they are judged for good."""
+        """Return the rows that count, with their differences and whether they are judged for
+        good.
+        """
         from pyspark.sql import functions as f
 
         has_message = f.col("queue_offset").isNotNull()
         rows_ = joined.withColumn("differences", Differences(self.told).column())
-        # Evidence of messages that were judged before is read, too, and forgotten messages are not
-        # there to be met.
+        # Evidence of messages that were judged before is read, too, and forgotten messages have no row
+        # to join.
         time = f.coalesce("sent_ms", "done_ms")
         is_new = f.lit(True) if self._state.judged_ms is None else time >= self._state.judged_ms
         counts = (f.size("differences") > 0) & (is_new | f.col("item_seen_ms").isNotNull())
@@ -397,7 +399,7 @@ class Round(Comparison):
         )
 
     def _write(self, verdicts: Any) -> _Left:
-        """Write the tables of what is left."""
+        """Write the tables of the rest."""
         from pyspark.sql import functions as f
 
         messages = verdicts.where("queue_offset is not null").withColumn("aside", f.lit(False))

@@ -1,4 +1,4 @@
-"""Keep on disk what an audit that goes on has judged, and what it has to judge again.
+"""Keep on disk what an audit stream has judged, and what it has to judge again.
 
     <state>/_state.json     the last round: how far it read, the sums of what is judged, and the
                             names of the tables that belong to it
@@ -9,7 +9,8 @@
 
 A round writes tables under names that nobody else uses, syncs them, and then replaces
 `_state.json`, which names them: before that nothing of the round counts, and from then on all of it.
-What `_state.json` does not name was left by a killed round, and is removed. Needs no Spark.
+Tables that `_state.json` does not name were left by a killed round, and are removed. Needs no
+Spark.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from cometmq.runtime.state_files.durable import sync, write_atomically
 from cometmq.runtime.state_files.file_lock import locked
 
 _VERSION: Final = 1
-# What a verdict depends on. With other settings the sums would be of two kinds.
+# The settings on which a verdict depends. If they changed, the sums would mix two kinds of verdicts.
 _ASKED: Final = (
     "topics",
     "groups",
@@ -68,18 +69,18 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A table of what the round with this cut has judged."""
+    """A table of messages that the round with this cut has judged."""
 
     name: str
     cut_ms: int
 
 
 class State(msgspec.Struct, frozen=True):
-    """Holds what is true after a round.
+    """Holds the state after a round.
 
     read_ms: everything stored before this time was read.
     judged_ms: sends and consumptions before this time have a verdict, or are pending.
-    since_ms: older evidence tells of nothing that waits for a verdict.
+    since_ms: older evidence is about nothing that waits for a verdict.
     hours_from: sums of earlier hours, counted from the epoch, are no longer kept by hour.
     """
 

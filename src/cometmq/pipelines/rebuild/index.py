@@ -34,7 +34,7 @@ _ENTRY: Final = np.dtype(
 assert _ENTRY.itemsize == ENTRY_SIZE
 _NAME_LENGTH: Final = 17
 _NAME_FORMAT: Final = "%Y%m%d%H%M%S%f"
-# So many keys are read and put at once.
+# How many keys are read and put at once.
 _CHUNK: Final = 1_000_000
 
 
@@ -146,7 +146,9 @@ def _keys(work: Work, plan: IndexPlan, start: int, end: int) -> Iterator[IndexKe
 
 
 def _end_of(work: Work, plan: IndexPlan, number: int) -> IndexFile:
-    """Return what the next file needs of the one that ends before the key of that number."""
+    """Return the values of the file that ends before the key of that number, which the next file
+    needs.
+    """
     key = next(_keys(work, plan, number - 1, number))
     previous = IndexFile(Disk(), Path("unused"), 1, 2)
     previous.end_offset, previous.end_timestamp = int(key.offsets[0]), int(key.timestamps[0])

@@ -79,7 +79,7 @@ def _exchange(work: Work, name: str, built: int, replaced: Path) -> None:
         made.rename(place)
     elif place.stat().st_ino != built:
         _swap(made, place)
-    # From here on the target has what the store had, also after a kill during the exchange.
+    # From here on the target has the store's former directories, even after a kill during the exchange.
     if made.is_dir():
         made.rename(replaced / name)
 
@@ -89,7 +89,7 @@ def _swap(one: Path, other: Path) -> None:
     try:
         if exchange_names(one, other):
             return
-        # A broker that is started between two of these builds what is missing.
+        # A broker that is started between two of these builds the missing files.
         other.rename(aside)
         one.rename(other)
         aside.rename(one)

@@ -114,9 +114,10 @@ def run(config: Config, context: Context) -> Report:
 
 
 def _report(rebuild: _Rebuild, state: State) -> Report:
-    """Build what is not built yet, and compare it with the store as the store is now.
+    """Build the missing files, and compare all of them with the present store.
 
-    Once an installation has begun, return the earlier report: the store already has what was built.
+    Once an installation has begun, return the earlier report: the store already has the built
+    files.
     """
     if "report" not in state.values:
         report = rebuild.run()
@@ -187,7 +188,9 @@ class _Rebuild:
         return report
 
     def compare_again(self, report: Report) -> None:
-        """Compare what an earlier run has built; the store's queues may have changed since."""
+        """Compare the files that an earlier run built; the store's queues may have changed
+        since.
+        """
         names = tuple(file.name for file in report.index if file.outcome != LEFT_OUT)
         kept, left_out = self._carry_over()
         queues, report.index = self._compare(names, kept)

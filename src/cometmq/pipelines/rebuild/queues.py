@@ -63,10 +63,10 @@ class QueueBuilder:
         """Take the next rows, in the order of the log."""
         begins = np.flatnonzero(rows["queue_offset"] == 0)
         if self._work.is_replica and len(begins):
-            # What lies in front of it was deleted by the master; a slave does the same.
+            # The master has deleted the messages before it; a slave does the same.
             rows = rows[begins[-1] :]
             self._queue.release()
-            # Made again without the files that it has.
+            # Created again, without the present files.
             self._queue = self._work.queues(self._root).get(self._queue.topic, self._queue.queue_id)
         offsets = rows["queue_offset"]
         breaks = np.flatnonzero(np.diff(offsets) != 1) + 1

@@ -1,4 +1,4 @@
-"""Report what a rebuild did."""
+"""Report the result of a rebuild."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First pass of a rebuild: extract what one file of the log has for queues and index.
+"""First pass of a rebuild: extract the rows for queues and index from one file of the log.
 
 queues.arrow  rows (topic, queue_id, first, rows): `rows` are ROW after ROW of one queue, in the order
               of the log, `first` the offset in the log of the first of them
@@ -42,7 +42,7 @@ _MOST_ROWS: Final = 250_000
 
 @dataclass(frozen=True)
 class Part:
-    """Holds what the scan found in a file of the log.
+    """Holds the result of the scan of a file of the log.
 
     end: of its last record, or of the file if a blank record declares the rest unused.
     reason: why the scan ended there, "" for nothing.

@@ -1,4 +1,4 @@
-"""Hold what all steps of a rebuild share: the store, the target directory and its layout.
+"""Hold the data that all steps of a rebuild share: the store, the target directory and its layout.
 
     parts/<base>/       of each file of the log: part.json, queues.arrow, keys.bin (`scan`)
     consumequeue/       as in a store, and beside it
@@ -6,7 +6,7 @@
     index/
     building/           what is being made; it is renamed when it is whole
     replaced/           what an installation took out of the store
-    rebuild.json        for which state of the store this is, and what came of it
+    rebuild.json        for which state of the store this is, and its result
 
 Everything under its final name is complete, so a run continues where a killed one stopped.
 """

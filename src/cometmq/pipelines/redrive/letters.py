@@ -64,7 +64,7 @@ class RedrivePlan(ResendPlan):
 
 
 class Choice(NamedTuple):
-    """Which letters a redrive chooses besides Selection: those of these origin topics, for these
+    """Further conditions of a redrive besides Selection: letters of these origin topics, for these
     reasons.
     """
 

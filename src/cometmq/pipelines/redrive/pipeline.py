@@ -49,8 +49,9 @@ _COUNTED: Final = ("store_time",)
 
 
 class Config(Settings, frozen=True, kw_only=True):
-    """group: whose dead letters.
-    topics: of these topics, where letters came from. reasons: for one of these reasons.
+    """group: the group of the dead letters.
+    topics: only letters that came from these topics. reasons: only letters for one of these
+        reasons.
     reason_property: the property in which the application says why it gave up; without it, a
         letter's reason is the number of attempts.
     send: send the chosen ones; false only shows what there is.
@@ -95,7 +96,7 @@ class _Redrive(Resend[Config, RedrivePlan]):
         super().__init__(config, context)
         self._choice = Choice(config.topics, config.reasons, config.reason_property)
 
-    # What there is
+    # Counting
 
     def _new_plan(self) -> RedrivePlan:
         letters = self._bounds()

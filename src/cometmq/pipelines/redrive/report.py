@@ -1,4 +1,4 @@
-"""Report what a redrive found and sent."""
+"""Report the letters that a redrive found and sent."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class _Replay(Resend[Config, ReplayPlan]):
     plan_type = ReplayPlan
     asked = ("archive", "store", "broker", "topics", "queues", "to")
 
-    # What is to be sent
+    # Choosing the messages
 
     def _frame(self, columns: Collection[str], *, push_filters: bool = False) -> Any:
         """Return the messages of the configured topics, queues and times, with these columns at

@@ -1,4 +1,4 @@
-"""Plan what a replay sends, in which chunks and to which queues: decided once and kept in its
+"""Plan the messages of a replay, their chunks and their queues: decided once and kept in its
 ledger.
 
 Every queue that messages come from is cut at the same hours into chunks, by its offsets. So a
@@ -28,7 +28,7 @@ class Origin(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Holds what a queue has for an hour like 2026-11-20T16.
+    """Holds the counts of a queue for an hour like 2026-11-20T16.
 
     messages, chosen: how many it has, and how many of them are chosen.
     first, last: the first and last offset of the chosen ones, -1 if there are none.

@@ -1,4 +1,4 @@
-"""Report what a replay did, or would do."""
+"""Report the work of a replay, done or planned."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from cometmq.pipelines.resending.selection import times_ms
 from cometmq.pipelines.small_tables import small_table
 
 _HOUR: Final = "yyyy-MM-dd'T'HH"
-# So many readings of a chunk at most, each of queues whose offsets lie near each other.
+# At most this many readings of a chunk, each of queues with offsets near each other.
 _READINGS: Final = 8
 
 
@@ -38,7 +38,7 @@ def key_target(targets: Sequence[MessageQueue], to: str | None) -> Any:
 
 
 def find(frame: Any, chosen: Any, target: Any) -> list[Found]:
-    """Return what the queues have for each hour.
+    """Return the counts of the queues for each hour.
 
     `chosen` and `target` are columns of `Selection` and `key_target`. The driver gets a row per
     queue, hour and target.

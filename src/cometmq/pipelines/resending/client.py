@@ -53,8 +53,8 @@ GROUP: Final = "COMETMQ_PIPELINES"
 # The limits of one request.
 MAX_BATCH_MESSAGES: Final = 128
 MAX_BATCH_BYTES: Final = 512 * 1024
-# A lock is trusted for 30 s after its renewal, and expires after 60 s. So whatever was sent at the
-# last moment is answered or given up before somebody else gets the lock.
+# A lock is trusted for 30 s after its renewal, and expires after 60 s. So a message that was sent at
+# the last moment is answered or given up before another lane gets the lock.
 SEND_TIMEOUT_S: Final = 25.0
 # For how long to retry a broker that takes no messages; longer than a lock lives.
 PATIENCE_S: Final = 180.0
@@ -72,7 +72,7 @@ class Parcel:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts what became of the messages for one target queue. `refused` ones can never be sent;
+    """Counts the outcomes of the messages for one target queue. `refused` ones can never be sent;
     `reason` is that of the first refusal.
     """
 
@@ -145,7 +145,7 @@ class LaneClient:
         """Send to the target number `at`, in order, the messages that its log does not have yet.
 
         Raise CometMQError when the broker takes no messages for PATIENCE_S, and DataLossError when
-        nobody can tell any more what was sent.
+        it cannot be known any more which messages were sent.
         """
         most = self._pacer.most(MAX_BATCH_MESSAGES)
         for batch in _cut(parcels, most):
@@ -233,7 +233,7 @@ class LaneClient:
             return self._encoder.encode_batch(messages)
         return await self._encoder.encode(messages[0])
 
-    # What is there already
+    # Messages that are there already
 
     async def _secure(self, at: int) -> None:
         """Hold the target's lock, and know what its log has. One call at a time for each target."""

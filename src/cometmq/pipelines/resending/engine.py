@@ -1,4 +1,4 @@
-"""Run a replay or a redrive: look only, or decide once, send in chunks, and report.
+"""Run a replay or a redrive: only look, or plan once, send in chunks, and report.
 
 The two differ in which messages they choose and where these go. A `Resend` says so in the methods
 that it overrides.
@@ -44,8 +44,8 @@ class Settings(Selection, frozen=True, kw_only=True):
     keep_days: int = 90
 
     def check_sending(self, *, sends: bool, unit: str, instead: str) -> None:
-        """Raise ConfigError if `unit` are to be sent and cannot be; `instead` says how to look
-        only.
+        """Raise ConfigError if the settings lack what sending `unit` needs; `instead` says how to
+        only look.
         """
         if self.rate is not None and not 0 < self.rate <= 10**9:
             raise ConfigError(f"rate is {self.rate}; {unit} a second are a number above 0")
@@ -88,7 +88,7 @@ class Resend(ABC, Generic[C, P]):
         return self._report(self._new_plan(), Progress(), 0)
 
     def send(self) -> Any:
-        """Send what was not sent yet under this id, and report it.
+        """Send the messages that were not sent yet under this id, and report the result.
 
         Raise ConfigError before anything is sent, and CometMQError or Spark's errors when the run
         cannot go on; a further run continues.
@@ -110,7 +110,7 @@ class Resend(ABC, Generic[C, P]):
                 self._dropped = finished.drop(config.keep_days, now(), but=config.id)
             return self._report(plan, progress, before)
 
-    # What a replay and a redrive fill in
+    # Filled in by a replay and by a redrive
 
     @abstractmethod
     def _new_plan(self) -> P:
@@ -118,13 +118,13 @@ class Resend(ABC, Generic[C, P]):
 
     @abstractmethod
     def _send_all(self, plan: P, ledger: Ledger[P], progress: Progress) -> None:
-        """Send by `_send` what is not finished, in a step that says what came of it."""
+        """Send unfinished chunks by `_send`, in a step that shows the outcome."""
 
     @abstractmethod
     def _report(self, plan: P, progress: Progress, before: int) -> Any:
         """Make the report; `before` messages were in their targets when this run began."""
 
-    # What they are given
+    # Given to them
 
     def _send(
         self,
@@ -136,8 +136,8 @@ class Resend(ABC, Generic[C, P]):
         progress: Progress,
         **how: bool,
     ) -> None:
-        """Send rows, a partition for each lane, and count what came of them; `how` has further
-        fields of Errand.
+        """Send rows, a partition for each lane, and count the outcomes; `how` has further fields of
+        Errand.
         """
         errand = Errand(
             self._connecting,

@@ -3,8 +3,8 @@
     <state>/_finished.jsonl   a line for each id whose ledger was dropped
     <state>/_finished.lock    held while that file is replaced
 
-An id of a dropped ledger can never be used again, because nothing is left to say what was sent. A
-ledger that is not finished, or that a run holds, is never dropped.
+An id of a dropped ledger can never be used again, because nothing is left to show which messages
+were sent. A ledger that is not finished, or that a run holds, is never dropped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REMOVED: Final = ".removed-"
 
 
 class Line(msgspec.Struct, frozen=True):
-    """Holds what is left of the ledger of a finished replay or redrive."""
+    """Holds the rest of the ledger of a finished replay or redrive."""
 
     id: str
     ended: datetime
@@ -76,7 +76,7 @@ class Finished:
 
     def _drop(self, path: Path, keep_days: int, now: datetime) -> bool:
         """Drop a ledger if it is finished for long enough and nobody holds it."""
-        # Most are left alone, and are not locked for it.
+        # Checked without a lock first, because most ledgers are kept.
         if self._ended(path, now - timedelta(days=keep_days)) is None:
             return False
         with suppress(BlockingIOError), locked(path / "lock"):
@@ -84,7 +84,7 @@ class Finished:
             if line is None:
                 return False
             self._add(line)
-            # From here on the line counts. What follows is done again by the next run if need be.
+            # From here on the line counts. The next run repeats the rest if need be.
             removed = path.with_name(f"{_REMOVED}{path.name}")
             shutil.rmtree(removed, ignore_errors=True)
             path.rename(removed)

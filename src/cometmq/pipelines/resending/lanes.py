@@ -42,13 +42,13 @@ MADE_OF: Final = frozenset(COLUMNS) - {"target", "born_ms", "store_ms"} | {
     "born_time",
     "store_time",
 }
-# At most so much of a lane is in memory at a time.
+# At most this much of a lane is in memory at a time.
 _MAX_ROWS: Final = 4000
 _MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class Outcome(NamedTuple):
-    """Holds what became of a target's messages in one task."""
+    """Holds the outcomes of a target's messages in one task."""
 
     target: int
     sent: int
@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Errand:
-    """Holds what to do with the rows. Pickled to the workers.
+    """Holds the orders for the rows. Pickled to the workers.
 
     targets: the queues by their numbers.
     bases: the offsets from which on their logs may hold messages of these `marks`.

@@ -1,4 +1,4 @@
-"""Keep on disk how far a replay or redrive is: what was decided when it began, and what is done.
+"""Keep on disk how far a replay or redrive is: its plan, made when it began, and its progress.
 
     <state>/<id>/plan.json       written once, before anything is sent
     <state>/<id>/progress.json   replaced before each chunk and at the end
@@ -29,7 +29,7 @@ P = TypeVar("P", bound="Plan")
 
 
 class Plan(msgspec.Struct, kw_only=True):
-    """The base of what is decided when the work begins.
+    """The base of the plan that is made when the work begins.
 
     asked: the configuration that the plan was made for. Another one under the same id is refused.
     """
@@ -58,8 +58,8 @@ class Progress(msgspec.Struct, kw_only=True):
     """How far the work is.
 
     chunks_done: how many chunks are finished.
-    bases: for each target queue, the offset from which on its log may hold what the chunk in
-        progress has sent.
+    bases: for each target queue, the offset from which on its log may hold messages that the chunk
+        in progress has sent.
 
     The counts are those of finished chunks. `ended` is when the last one was.
     """
@@ -74,7 +74,7 @@ class Progress(msgspec.Struct, kw_only=True):
     ended: datetime | None = None
 
     def add(self, outcome: Any) -> None:
-        """Add what became of a target's messages, a `lanes.Outcome`."""
+        """Add the outcomes of a target's messages, a `lanes.Outcome`."""
         self.sent += outcome.sent
         self.already_there += outcome.already_there
         self.refused += outcome.refused

@@ -35,7 +35,7 @@ LEFT_OUT: Final = frozenset(
         *p.OF_ONE_SENDING,
         "POP_CK_OFFSET",
         "1ST_POP_TIME",
-        # Of an earlier replay or redrive.
+        # Marks of an earlier replay or redrive.
         "REPLAY_ID",
         "REDRIVE_ID",
         *ORIGIN.values(),
@@ -98,8 +98,8 @@ class Marks:
         return marks
 
     def place_of(self, properties: str) -> Place | None:
-        """Return what a stored message with these properties was made from; None for a foreign
-        message.
+        """Return the place of the message from which a stored message with these properties was
+        made; None for a foreign message.
         """
         if self.id not in properties:
             return None

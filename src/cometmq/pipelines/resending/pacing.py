@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-# So many seconds' worth of messages may be sent at once in one lane.
+# How many seconds' worth of messages may be sent at once in one lane.
 BURST_S: Final = 0.25
 
 

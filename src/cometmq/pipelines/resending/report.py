@@ -1,4 +1,4 @@
-"""Hold what the reports of a replay and of a redrive have in common."""
+"""Hold the common part of the reports of a replay and of a redrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choose messages by time, tag, key and SQL, as the table of a pipeline says."""
+"""Choose messages by time, tag, key and SQL, by the settings in the table of a pipeline."""
 
 from __future__ import annotations
 

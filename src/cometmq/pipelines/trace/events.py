@@ -34,8 +34,8 @@ def trace_events(messages: Any) -> Any:
     from pyspark.sql import functions as f
 
     functions: Any = f  # PySpark's stubs lack arrow_udf
-    # mapInArrow would need pandas. Spark tells kinds of functions by their annotations, and accepts
-    # only its own.
+    # mapInArrow would need pandas. Spark finds the kind of a function by its annotations, and accepts
+    # only its own ones.
     decoded = functions.arrow_udf(
         lambda ids, bodies: _decoded(ids, bodies),  # noqa: PLW0108 - Spark refuses _decoded's annotations
         f"array<struct<{EVENT_SCHEMA}>>",

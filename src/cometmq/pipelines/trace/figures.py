@@ -49,7 +49,8 @@ def latency_figure(latencies: Sequence[Latency], titles: Mapping[str, str]) -> F
     return Figure(
         "How the times are spread",
         svg_of(plot),
-        f"The share of messages that took at most so long; below 1 ms is drawn at {_LEAST_MS}.{more}",
+        "The share of messages that took at most this long; below 1 ms is drawn at "
+        f"{_LEAST_MS}.{more}",
     )
 
 

@@ -71,7 +71,7 @@ def latencies(events: Any, messages: Any | None) -> Any:
     produced, attempts = _produced(events), _attempts(events)
     frames = [_produce(produced)]
     if messages is None:
-        # The producer's own word is the best there is; a message may have been sent several times.
+        # The producer's own event is the best evidence; a message may have been sent several times.
         stored = produced.groupBy("msg_id").agg(*_first("topic", "stored_ms", by="stored_ms"))
     else:
         stored = _stored(messages)

@@ -50,15 +50,14 @@ _MESSAGE_COLUMNS: Final = (
 class Config(Settings, frozen=True):
     """The table [trace].
 
-    trace_topic: where clients trace to.
-    topics: whose messages are read, too, for the times of storing; then only events of these topics
-        count.
+    trace_topic: the topic to which clients write traces.
+    topics: topics to read, too, for the times of storing; then only events of these topics count.
     stores: store directories by broker name, in place of the cluster's brokers.
     archive: the directory of an archive, in place of both; it must have the trace topic.
     slowest: how many messages of each measure are listed.
     failed: how many failures are listed.
     limits: times in ms that must not be exceeded, by measure and percentile: { "produce.p99" = 50
-        }; the report does not hold if any topic and group exceeds one.
+        }; the report fails if any topic and group exceeds one.
     work_path: a directory that driver and workers see; a temporary one of this machine if left out.
     """
 

@@ -1,4 +1,4 @@
-"""Report what traces say, for programs and for people."""
+"""Report the results of traces, for programs and for people."""
 
 from __future__ import annotations
 

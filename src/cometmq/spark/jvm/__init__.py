@@ -1,8 +1,8 @@
 """Find the jar that reads stores inside of the JVM: the source `rocketmq-store` where a session has it.
 
 `java/` holds its sources; `scripts/store-jar` compiles them, and a wheel made afterwards ships the jar.
-Spark prefers it to the Python source of the same name, and it leaves to that one all that it does not
-read itself (docs/internals/spark-sources.md).
+Spark prefers it to the Python source of the same name; the jar passes reads that it cannot do on to
+that source (docs/internals/spark-sources.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 HERE: Final = Path(__file__).parent
 SOURCES: Final = HERE / "java"
 JAR: Final = HERE / "rocketmq-store.jar"
-# The entry of the jar that says which sources it was made of.
+# The jar's entry with the checksum of its sources.
 STAMP: Final = "META-INF/cometmq-sources"
 # The one that holds `columns()`.
 COLUMNS_ENTRY: Final = "cometmq/spark/store/columns"
@@ -31,7 +31,7 @@ _SWITCH: Final = "COMETMQ_STORE_READER"
 
 
 def columns() -> str:
-    """Return what the jar has to know of columns: a line for each, marked if it is a default one."""
+    """Return the columns for the jar: a line for each, marked if it is a default one."""
     return "\n".join(name + " default" * (name in DEFAULT_COLUMNS) for name in COLUMNS)
 
 
@@ -79,8 +79,8 @@ def reads_in_jvm(spark: Any) -> bool:
 
 
 def _stamp(spark: Any) -> str | None:
-    """Return which sources the session's jar was made of: "" if it cannot say; None without a jar, and
-    where nobody can be asked.
+    """Return the checksum of the sources of the session's jar: "" if it has none; None without a
+    jar, and if the session cannot be asked.
     """
     try:
         return str(spark._jvm.cometmq.spark.store.StoreSource.stamp())  # noqa: SLF001 - the only way there

@@ -9,10 +9,10 @@ from typing import Final
 from cometmq.model.queue import MessageQueue
 from cometmq.runtime.clock import BlockingClock
 
-# At so many offsets the sizes of messages are sampled: in one queue, and in all together.
+# At how many offsets the sizes of messages are sampled: in one queue, and in all together.
 _PLACES_OF_ONE: Final = 8
 _PLACES: Final = 64
-# Each round divides more finely what the round before has left over.
+# Each round divides the rest of the round before more finely.
 _ROUNDS: Final = 6
 
 Counts = dict[MessageQueue, int]

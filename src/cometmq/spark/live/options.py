@@ -1,4 +1,4 @@
-"""Check on the driver what a read of live brokers was asked for."""
+"""Check the options of a read of live brokers, on the driver."""
 
 from __future__ import annotations
 
@@ -95,26 +95,28 @@ class LiveOptions:
         names match; assign: queues, as {"topic": {"broker": [0, 1]}}. One of the three.
     startingOffsets, endingOffsets: earliest, latest, or {"topic": {"broker": {"0": 17}}} with -2
         for earliest and -1 for latest, which may also stand for all queues of a broker or topic.
-        Streams start at latest unless told otherwise and have no end.
-    startingTimestamp, endingTimestamp: instead of offsets, times of storing, ISO 8601 with a zone or
-        ms since the epoch; the ending time itself is excluded. A stream also leaves out older
+        Streams start at latest by default, and have no end.
+    startingTimestamp, endingTimestamp: instead of offsets, times of storing, ISO 8601 with a zone
+        or ms since the epoch; the ending time itself is excluded. A stream also leaves out older
         messages of queues that appear later. startingOffsetsByTimestamp, endingOffsetsByTimestamp:
         likewise by topic, broker or queue.
-    startingOffsetsByTimestampStrategy: what becomes of a queue that has no message of its starting
+    startingOffsetsByTimestampStrategy: how to treat a queue that has no message of its starting
         time or later: latest (it starts at its end, default) or error.
     minPartitions: into how many tasks the reading is split at least, if there are enough messages;
         maxMessagesPerPartition: how many messages a task reads at most.
-    tags (`paid || open`), sqlFilter (SQL92 over the properties): what the broker is to select.
+    tags (`paid || open`), sqlFilter (SQL92 over the properties): the messages that the broker
+        selects.
     columns: which columns the rows have; see `cometmq.spark.rows.columns`.
     decompress: return bodies as they were sent (default), not as they are stored.
     pushFilters: let Spark's filters narrow a batch (see docs/spark.md, Filters, before you do).
     maxMessagesPerTrigger, maxBytesPerTrigger: limits of a stream's batch. The first is exact. Bytes
-        are estimated from samples all over the batch, because brokers do not tell sizes: a batch
+        are estimated from samples all over the batch, because brokers do not report sizes: a batch
         may be larger if the sizes of messages vary much.
-    minMessagesPerTrigger: a batch waits until so many messages wait, but none of them longer than
+    minMessagesPerTrigger: a batch begins once this many messages wait, or one has waited for
         maxTriggerDelay (15m). Neither counts with Trigger.AvailableNow.
     commitGroup: the consumer group for which a stream commits each finished batch.
-    group: the group that brokers see reading (TOOLS_CONSUMER, which every broker has).
+    group: the consumer group in whose name brokers are read (TOOLS_CONSUMER, which every broker
+        has).
     failOnDataLoss: fail where messages are gone (default). With false they are left out, and gapLog
         must name a directory in which every gap is noted.
     timeoutMs: for how long a broker that does not answer is asked again. A stream goes on with the

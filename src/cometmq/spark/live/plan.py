@@ -181,7 +181,7 @@ def _check_matches(
 ) -> None:
     """Raise IllegalArgumentError for queues without a message of their starting time or later.
 
-    The last message of each queue tells: offsets by time are not exact with brokers before 5.0.
+    The last message of each queue decides: offsets by time are not exact with brokers before 5.0.
     """
     without = []
     for queue, time_ms in times.items():
@@ -207,8 +207,8 @@ def _last_stored_ms(reader: BlockingRangeReader, queue: MessageQueue, end: int) 
 def narrowed(
     reader: BlockingRangeReader, ranges: Mapping[MessageQueue, Range], bounds: Bounds
 ) -> dict[MessageQueue, Range]:
-    """Return the ranges without what Spark's filters would drop anyway."""
-    # Their rows tell the topic, queue and offset of another queue.
+    """Return the ranges without messages that Spark's filters would drop anyway."""
+    # Their rows have the topic, queue and offset of another queue.
     light = {queue: found for queue, found in ranges.items() if queue.topic.startswith(LMQ_PREFIX)}
     kept = {
         queue: (max(start, bounds.min_offset), min(end, bounds.end_offset))

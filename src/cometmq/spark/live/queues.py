@@ -94,7 +94,7 @@ class LiveQueues:
             self._clock.sleep(_PAUSE_S)
 
     def fix(self) -> None:
-        """Keep to the present queues, and look for no more."""
+        """Keep to the present queues, and look up no others."""
         self._look_after_s = float("inf")
 
     # Inside

@@ -164,8 +164,8 @@ class LiveReader(DataSourceReader):
     def _start_of_what_is_there(
         self, queue: MessageQueue, start: int, end: int, bound: Range
     ) -> int:
-        """Return the offset behind what retention has deleted. Raise DataLossError if gaps are not
-        allowed.
+        """Return the first offset that retention has not deleted. Raise DataLossError if gaps are
+        not allowed.
         """
         gap = gone(queue, start, bound)
         # The tasks find out about a queue that has become shorter.

@@ -1,4 +1,4 @@
-"""Say who reads a topic that is not there which names there are, and how a topic is made."""
+"""Explain a read of an unknown topic: which names there are, and how a topic is created."""
 
 from __future__ import annotations
 

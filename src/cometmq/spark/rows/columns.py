@@ -1,4 +1,4 @@
-"""Name the columns of a message, and those that a source was asked for.
+"""Name the columns of a message, and the columns that a source was asked for.
 
 Nothing here needs PySpark, so the driver can check options without it.
 """
@@ -47,9 +47,9 @@ COLUMNS: Final = {
     "deliver_time": "timestamp",
 }
 
-# What is read unless the option `columns` or a schema asks for other columns. Spark asks a Python
-# source for all columns of its schema, whatever the query uses, and each of them has to be made,
-# sent to the JVM and read there. The others describe the log, not the message.
+# The columns that are read unless the option `columns` or a schema asks for others. Spark asks a Python
+# source for all columns of its schema, whatever the query uses, and each of them has to be made, sent
+# to the JVM and read there. The others describe the log, not the message.
 DEFAULT_COLUMNS: Final = (
     "topic",
     "broker",

@@ -113,8 +113,8 @@ class TextColumns:
             self._values_at = self._values_at[counting]
 
     def _counting(self) -> Bools:
-        """Tell the entries that count where a name occurs twice in a record: of UNIQ_KEY the first, of
-        others the last. Note the first and the last UNIQ_KEY of records that have several.
+        """Mark the entries that count where a name occurs twice in a record: of UNIQ_KEY the first,
+        of others the last. Note the first and the last UNIQ_KEY of records that have several.
         """
         counting = self._last_of_doubles()
         nothing = self._values_at[:0]
@@ -138,7 +138,7 @@ class TextColumns:
         return counting
 
     def _last_of_doubles(self) -> Bools:
-        """Tell the entries whose name does not occur again later in the same record."""
+        """Mark the entries whose name does not occur again later in the same record."""
         kinds, count = len(self._dictionary), len(self._owners)
         which = self._owners * kinds + self._codes
         order = np.arange(count)

@@ -215,7 +215,7 @@ class _Properties:
         if column is None:
             return
         offsets = np.asarray(column.offsets).astype(np.int64)
-        # Of a slice, Arrow gives the entries of all rows of the batch that it was cut from.
+        # For a slice, Arrow gives the entries of all rows of the batch that it was cut from.
         first, entries = int(offsets[0]), int(offsets[-1] - offsets[0])
         self._names = column.keys.slice(first, entries).cast(pa.string())
         self._values = column.items.slice(first, entries).cast(pa.string())

@@ -63,7 +63,9 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Decided(NamedTuple):
-    """What the outbox holds: the latest batch that is decided, or a job (without a batch id)."""
+    """The contents of the outbox: the latest batch that is decided, or a job (without a batch
+    id).
+    """
 
     owner: str
     batch_id: int | None
@@ -149,9 +151,7 @@ class Outbox:
                 self.files.delete_dir(f"{self.root}/{batch_unit(number)}")
 
     def forget_jobs(self, before_ms: int, but: str) -> None:
-        """Remove jobs that were done before this time, except the unit `but`. What is not done
-        stays.
-        """
+        """Remove jobs that were done before this time, except the unit `but`. Unfinished jobs stay."""
         for info in self.files.get_file_info(fs.FileSelector(self.root)):
             if not info.base_name.startswith(_JOB) or info.base_name == but:
                 continue

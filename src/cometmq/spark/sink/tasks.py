@@ -23,7 +23,7 @@ from cometmq.spark.sink.options import SinkOptions
 from cometmq.spark.sink.outbox import Decided, Outbox, batch_unit, job_unit
 from cometmq.spark.sink.outbox_sending import KeptPart
 
-# Rows are turned into messages in pieces of so many bytes.
+# Rows are turned into messages in pieces of this many bytes.
 _PIECE_BYTES: Final = 32 * 1024 * 1024
 # The local properties that Spark's StreamExecution and MicroBatchExecution set.
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -82,7 +82,7 @@ def send_rows(options: SinkOptions, batches: Iterator[Any]) -> Sent:
 
 @dataclass(frozen=True)
 class Place:
-    """Says whose rows a task has: the unit and the partition."""
+    """Names the unit and the partition of a task's rows."""
 
     owner: str
     unit: str
@@ -91,9 +91,7 @@ class Place:
 
 
 def place_of_task(options: SinkOptions) -> Place:
-    """Return the place that Spark tells this task. Raise ClientStateError if Spark does not tell
-    it.
-    """
+    """Return the place that Spark gave this task. Raise ClientStateError if Spark gave none."""
     context = TaskContext.get()
     assert context is not None, "in a task"
     if options.transaction_id is not None:

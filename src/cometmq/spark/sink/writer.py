@@ -1,4 +1,4 @@
-"""Implement what Spark calls when rows are written to `rocketmq`.
+"""Implement the writers that Spark calls when rows are written to `rocketmq`.
 
 df.write.format("rocketmq").mode("append").option("namesrv", "127.0.0.1:9876").option("topic", "orders")
 """

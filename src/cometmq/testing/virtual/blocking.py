@@ -1,4 +1,4 @@
-"""Refuses what would hold up the only thread of virtual time, or leave its world."""
+"""Refuses calls that would hold up the only thread of virtual time, or leave its world."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from cometmq.runtime.clock import SystemClock
 from cometmq.testing.virtual.errors import BlockingCallError
 from cometmq.testing.virtual.origins import calling_line
 
-_ELSEWHERE: Final = "have a fake of what is there in virtual time, or run this test in real time"
+_ELSEWHERE: Final = "use a fake of it in virtual time, or run this test in real time"
 _SLEEP: Final = "write `await asyncio.sleep(…)`"
 _AWAIT: Final = "await it: in virtual time there is no other thread that could end this wait"
 _THREAD: Final = "make it a task, or write `await asyncio.to_thread(…)`, which is done at once"
 
-# What is refused: its owner, its attribute, its name for the message, and the remedy.
+# The refused calls: owner, attribute, name for the message, and the remedy.
 _REFUSED: Final[tuple[tuple[Any, str, str, str], ...]] = (
     (SystemClock, "sleep", "time.sleep", _SLEEP),
     (threading.Thread, "start", "threading.Thread.start", _THREAD),
@@ -53,10 +53,10 @@ def refusal(name: str, remedy: str) -> BlockingCallError:
     return BlockingCallError(f"{name} was called in virtual time, at {line}; {remedy}")
 
 
-# Whom to tell of a refused call, by the thread whose loop runs.
+# The functions to call with the error of a refused call, by the thread whose loop runs.
 _fail_of: Final[dict[int, Callable[[BlockingCallError], None]]] = {}
-# What was replaced: its owner, its attribute, and what it was. Threads that run loops at the same time
-# share the replacements; the last of them puts everything back.
+# The replaced functions: owner, attribute and original. Threads that run loops at the same time share
+# the replacements; the last of them puts everything back.
 _replaced: Final[list[tuple[Any, str, Any]]] = []
 _changing: Final = threading.RLock()  # also for what the garbage collector runs in here
 
@@ -65,7 +65,7 @@ _changing: Final = threading.RLock()  # also for what the garbage collector runs
 def refuse_blocking_calls(fail: Callable[[BlockingCallError], None]) -> Iterator[None]:
     """Have blocking calls of this thread raise BlockingCallError, and `fail` called with it.
 
-    `fail` is there because whoever calls a listener may catch its errors and go on. A test that
+    `fail` is there because the caller of a listener may catch its errors and go on. A test that
     drives a cluster from outside of its loop comes here for each wait, so this takes microseconds.
     """
     thread = threading.get_ident()
@@ -168,7 +168,7 @@ _holders_of_sleep: Final[list[tuple[Any, str]]] = []
 def _find_holders_of_sleep() -> None:
     """Look at the modules that are new since the last look: to look at all takes milliseconds.
 
-    They are told by their identity. Their number or names would not do: tests take modules out of
+    New ones are found by identity. Their number or names would not do: tests take modules out of
     `sys.modules`, and import others, or the same ones again.
     """
     global _looked_at  # noqa: PLW0603 - what is at hand belongs to the interpreter, as `sys.modules`

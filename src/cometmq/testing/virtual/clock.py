@@ -1,4 +1,4 @@
-"""Tells the time of a node, whose clock may be set, and may go faster or slower than others."""
+"""Keeps the time of a node, whose clock may be set, and may go faster or slower than others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NodeClock:
         return self._own_s + (loop_s - self._loop_s) * self.rate
 
     def sleep(self, seconds: float, /) -> None:
-        """Hold up nobody: there is one thread."""
+        """Return at once: there is one thread."""
 
     def loop_time(self, own_s: float) -> float:
         """Return the loop's time at which this clock will show `own_s`."""

@@ -1,4 +1,4 @@
-"""Defines what is wrong with code that runs in virtual time."""
+"""Defines the errors of code that runs in virtual time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ class VirtualTimeError(RuntimeError):
 
 
 class DeadlockError(VirtualTimeError):
-    """Everybody waits and no timer is set, or for days; or somebody does not let the time go on."""
+    """All tasks wait and no timer is set, or none for days; or a task keeps the time from going
+    on.
+    """
 
 
 class BlockingCallError(VirtualTimeError):

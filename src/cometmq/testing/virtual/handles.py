@@ -1,4 +1,4 @@
-"""What a virtual loop runs: callbacks, timers and tasks, each of a node."""
+"""Defines the handles of a virtual loop: callbacks, timers and tasks, each of a node."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Timer(asyncio.TimerHandle):
         super().__init__(when, callback, args, loop, context)
         self.node: Node | None = context.get(NODE)
         self.callback = callback
-        # Not known of a timer that wakes a task, since the task is what is named.
+        # Not known of a timer that wakes a task, since reports name the task.
         self.made_at: Line | None = None
         self.is_scheduled = True
 
@@ -69,7 +69,7 @@ class Timer(asyncio.TimerHandle):
             self._run()
 
     def described(self) -> str:
-        """Say whose timer this is, what it calls when, and who made it."""
+        """Describe the timer: its node, what it calls and when, and the line that made it."""
         name = getattr(self.callback, "__qualname__", repr(self.callback))
         node = "" if self.node is None else f" of {self.node.name}"
         return f"a timer{node} that calls {name} at {self.when():.3f} s; made at {self.made_at}"

@@ -1,7 +1,7 @@
 """Runs coroutines in virtual time: when nothing is ready, the time jumps to the next timer.
 
-Every handle belongs to the node in whose context it was made. Those of a paused node are kept until
-it resumes, those of a killed node never run.
+Every handle belongs to the node in whose context it was made. Handles of a paused node are kept
+until it resumes, handles of a killed node never run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ __all__ = [
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# So many callbacks without an end show that somebody waits for the time to go on, and lets it not.
+# This many callbacks at one time show that a task waits for the time to go on, and keeps it from doing
+# so.
 _CALLBACKS_OF_ONE_TIME: Final = 2_000_000
 # Finished tasks are forgotten when there are so many more of them than at the last look.
 _TASKS_AT_LEAST: Final = 256
@@ -71,7 +72,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._tasks: list[VirtualTask[Any]] = []
         self._tasks_until_look = _TASKS_AT_LEAST
         self._failure: BaseException | None = None
-        # What each task of the user's waits for, and since when none of that has changed.
+        # The future that each of the user's tasks waits for, and since when none of them has changed.
         self._waited_for: list[tuple[VirtualTask[Any], object]] = []
         self._waited_since_s = 0.0
         self._look_at_waits_s = 0.0
@@ -81,7 +82,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             super().run_forever()
 
     def fail(self, error: BaseException) -> None:
-        """End the run with `error` after this callback, whoever may catch it in there."""
+        """End the run with `error` after this callback, even if code in there catches it."""
         if self._failure is None:
             self._failure = error
 
@@ -192,9 +193,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready.extend(handles)
 
     def drop(self, node: Node) -> tuple[list[VirtualTask[Any]], list[Handle]]:
-        """Forget all that a killed node has to do, and return it.
+        """Forget the handles and tasks of a killed node, and return them.
 
-        Whoever keeps what is returned keeps its `finally` from being run.
+        As long as the result is kept, no `finally` in it runs.
         """
         dropped: list[Handle] = [h for h in self._ready if h.node is node]
         dropped += [timer for _, _, timer in self._scheduled if timer.node is node]
@@ -210,7 +211,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._tasks = [task for task in self.tasks() if task.node is not node]
         return tasks, dropped
 
-    # What a loop does beside
+    # Other methods of a loop
 
     def run_in_executor(  # type: ignore[override]  # typeshed's variadic generics say the same
         self, executor: Executor | None, func: Callable[..., T], *args: Any
@@ -220,7 +221,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - it reaches whoever awaits the future
+        except Exception as error:  # noqa: BLE001 - it reaches the task that awaits the future
             done.set_exception(error)
         return done
 
@@ -258,7 +259,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             )
         for _ in range(count):
             if not ready:
-                return  # a node was killed, and what was its is gone
+                return  # a node was killed, and its handles are gone
             handle = ready.popleft()
             if not handle.cancelled():
                 handle.run()
@@ -333,7 +334,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._timer_cancelled_count = 0
 
     def _waits(self) -> str:
-        """List who waits: in the user's own code, if anybody does, with a few of the others."""
+        """List the tasks that wait: those in the user's own code, if any, and a few of the
+        others.
+        """
         tasks = sorted(self.tasks(), key=lambda task: not task.waits_in_users_code())
         users = sum(task.waits_in_users_code() for task in tasks)
         shown = tasks[: max(users, _WAITERS_SHOWN)] if users else tasks

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A clean-up with more awaits than that is let go, and says so on stderr.
+# A clean-up with more awaits than this is given up, and Python reports it on stderr.
 _CLOSED_AT_MOST: Final = 100
-# What `with node:` has to come back to, the innermost last. It belongs to the task that entered.
+# The contexts to which `with node:` returns, the innermost last. They belong to the task that entered.
 _OUTER: Final[ContextVar[tuple[tuple[Node | None, Surroundings], ...]]] = ContextVar(
     "cometmq.outer_nodes", default=()
 )
@@ -35,7 +35,7 @@ _OUTER: Final[ContextVar[tuple[tuple[Node | None, Surroundings], ...]]] = Contex
 class Node:
     """Has an address, a clock, a disk, workers and surroundings of its own. `World.node` makes it.
 
-    What is made inside of `with node:` belongs to it: tasks, timers, clients, servers. A second
+    Tasks, timers, clients and servers that are made inside of `with node:` belong to it. A second
     node of one name is the next process on the same machine: its clocks go on, and
     it has the disk.
     """
@@ -62,7 +62,8 @@ class Node:
         self.is_paused = False
         self.is_killed = False
         self._held: list[Handle] = []
-        # What ran when the node was killed. As long as it is kept, no `finally` of it runs.
+        # The coroutines that ran when the node was killed. As long as they are kept, no `finally` of
+        # them runs.
         self._remains: tuple[list[VirtualTask[Any]], list[Handle]] = ([], [])
         self._awaited_outside: dict[asyncio.Future[Any], None] = {}
         self._tasks = TaskOwner(name)
@@ -181,7 +182,7 @@ def close_coroutine(outermost: Any) -> None:
     """End a coroutine that is suspended, and those that it awaits, whatever their `finally` do.
 
     A `finally` that awaits goes on from there when it is closed once more, and one that needs the
-    loop fails. A coroutine of which nobody keeps hold tells so on stderr.
+    loop fails. A coroutine that is still suspended then is reported on stderr.
     """
     kept = list(_awaited(outermost))
     for each in kept:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import cometmq
 
-# Lines of asyncio and of the rest of the standard library say nothing to whoever looks for his own.
+# Lines of asyncio and of the rest of the standard library do not help a user that looks for their own.
 _paths = sysconfig.get_paths()
 _INSTALLED: Final = tuple({_paths["purelib"] + os.sep: 0, _paths["platlib"] + os.sep: 0})
 _STANDARD: Final = (_paths["stdlib"] + os.sep, _paths["platstdlib"] + os.sep, "<frozen ")

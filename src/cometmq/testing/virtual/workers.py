@@ -42,7 +42,7 @@ class _Work(Future[Any]):
 class VirtualWorker(Executor):
     """Does one piece of work after the other, each `delay_s()` after the former one was done.
 
-    The worker of a `node` is paused and killed with it, whoever hands it work.
+    The worker of a `node` is paused and killed with it, even if another node hands it work.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class VirtualWorker(Executor):
             return
         try:
             work.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - it reaches whoever waits for the work
+        except BaseException as error:  # noqa: BLE001 - it reaches the caller that waits for the work
             work.set_exception(error)
         self._on_done(self._name)
 

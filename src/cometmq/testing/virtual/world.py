@@ -1,4 +1,4 @@
-"""Holds all nodes of one virtual loop and what they draw from one seed."""
+"""Holds all nodes of one virtual loop, and their random numbers from one seed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cometmq.testing.virtual.wire.network import VirtualNetwork
 
 T = TypeVar("T")
 
-# Closed connections take so long to be closed at the other end, too.
+# How long it takes until a closed connection is closed at the other end, too.
 _SETTLING_S: Final = 1.0
-# A task that is cancelled at the end of a run has so long for its `finally`.
+# How long a task that is cancelled at the end of a run may take for its `finally`.
 _CANCELLING_S: Final = 60.0
 
 
@@ -34,7 +34,7 @@ class World:
     with World(seed=7) as world:
         world.run(main())
 
-    The end of the `with` statement says what is left of tasks, timers and connections.
+    The end of the `with` statement reports tasks, timers and connections that are left.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -48,7 +48,7 @@ class World:
         # By name, the last process of each; `processes` has those before it, too.
         self.nodes: dict[str, Node] = {}
         self.processes: list[Node] = []
-        # It lets Ctrl-C end what runs. It is not closed: `_end` knows what has been killed.
+        # It lets Ctrl-C end the run. It is not closed: `_end` knows what has been killed.
         self._runner = asyncio.Runner(loop_factory=lambda: self.loop)
 
     @staticmethod
@@ -94,7 +94,9 @@ class World:
         return node
 
     def record(self, event: str, node: Node | str | None = None) -> None:
-        """Add to `history` what happened to `node` (default: the running code's) now."""
+        """Add an event of `node` (default: the running code's) to `history`, with the present
+        time.
+        """
         if node is None:
             node = NODE.get()
         name = node.name if isinstance(node, Node) else node or ""
@@ -147,7 +149,7 @@ class World:
         ]
 
     def _end(self) -> None:
-        """Cancel what is left, and close the loop."""
+        """Cancel the remaining tasks, and close the loop."""
         loop = self.loop
         for node in self.processes:
             node.resume()

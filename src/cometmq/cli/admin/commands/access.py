@@ -18,7 +18,7 @@ app = typer.Typer()
 UserName = Annotated[str, typer.Option("-u", "--username", metavar="NAME", help="The user.")]
 Subject = Annotated[
     str,
-    typer.Option("-s", "--subject", metavar="User:NAME", help="The user that it is about."),
+    typer.Option("-s", "--subject", metavar="User:NAME", help="The user."),
 ]
 Resources = Annotated[
     str,
@@ -26,7 +26,7 @@ Resources = Annotated[
         "-r",
         "--resources",
         metavar="Topic:NAME,Group:PREFIX*",
-        help="The resources that it is about.",
+        help="The resources.",
     ),
 ]
 Actions = Annotated[
@@ -44,15 +44,15 @@ SourceIp = Annotated[
 ]
 Decision = Annotated[
     str,
-    typer.Option("-d", "--decision", metavar="Allow|Deny", help="Whether it may."),
+    typer.Option("-d", "--decision", metavar="Allow|Deny", help="Allow or deny."),
 ]
 _Kind = "Super may do everything."
 _FromBroker = Annotated[
     str,
-    typer.Option("-f", "--fromBroker", metavar="HOST:PORT", help="The broker that has them."),
+    typer.Option("-f", "--fromBroker", metavar="HOST:PORT", help="The broker to copy from."),
 ]
 _ToBroker = Annotated[
-    str, typer.Option("-t", "--toBroker", metavar="HOST:PORT", help="The broker that gets them.")
+    str, typer.Option("-t", "--toBroker", metavar="HOST:PORT", help="The broker to copy to.")
 ]
 
 
@@ -100,7 +100,7 @@ async def create_user(
     name: UserName,
     password: Annotated[
         str,
-        typer.Option("-p", "--password", help="The secret key that it signs with."),
+        typer.Option("-p", "--password", help="The secret key of the user."),
     ],
     kind: Annotated[
         str, typer.Option("-t", "--userType", metavar="Super|Normal", help=_Kind)
@@ -124,7 +124,7 @@ async def update_user(
     name: UserName,
     password: Annotated[
         str | None,
-        typer.Option("-p", "--password", help="The secret key that it signs with."),
+        typer.Option("-p", "--password", help="The secret key of the user."),
     ] = None,
     kind: Annotated[
         str | None,
@@ -158,8 +158,8 @@ async def delete_user(
 ) -> None:
     """Delete a user."""
     asked = await servers(run, cluster, broker)
-    with suppress(ServersFailedError):  # they fail again below, where each is told of
-        # Or say that there is none.
+    with suppress(ServersFailedError):  # they fail again below, where each failure is printed
+        # Say so if there is none.
         await run.admin.access.user(name, cluster=cluster, broker=broker)
     await run.change(
         f"delete user {name}",
@@ -230,7 +230,7 @@ async def create_acl(
     cluster: Cluster = None,
     broker: Broker = None,
 ) -> None:
-    """Say what a user may do with resources."""
+    """Add policies: what a user may do with resources."""
     entries = _entries(resources, actions, decision, source_ip)
     await run.change(
         f"create the policies of {subject} for {resources}",
@@ -251,7 +251,7 @@ async def update_acl(
     cluster: Cluster = None,
     broker: Broker = None,
 ) -> None:
-    """Say again what a user may do with resources; what is said of others stays."""
+    """Change what a user may do with resources; the user's other policies stay."""
     entries = _entries(resources, actions, decision, source_ip)
     await run.change(
         f"change the policies of {subject} for {resources}",
@@ -276,7 +276,7 @@ async def delete_acl(
     cluster: Cluster = None,
     broker: Broker = None,
 ) -> None:
-    """Delete what is said of a user."""
+    """Delete policies of a user."""
     about = "" if resource is None else f" for {resource}"
     await run.change(
         f"delete the policies of {subject}{about}",
@@ -290,7 +290,7 @@ async def delete_acl(
 async def get_acl(
     run: Run, subject: Subject, cluster: Cluster = None, broker: Broker = None
 ) -> None:
-    """Show what a user may do at each broker that says anything of it."""
+    """Show the policies of a user at each broker that has any."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
     found = await run.each(run.admin.access.acl(subject, cluster=cluster, broker=broker))
     _show_acls(run, {at: [acl] for at, acl in found.items() if acl is not None})
@@ -310,7 +310,7 @@ async def list_acl(
     cluster: Cluster = None,
     broker: Broker = None,
 ) -> None:
-    """Show what each broker says of users."""
+    """Show the policies of each broker."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
     found = await run.each(run.admin.access.acls(subject, resource, cluster=cluster, broker=broker))
     _show_acls(run, found)

@@ -14,8 +14,8 @@ from cometmq.model.topic import DataVersion
 
 app = typer.Typer()
 
-# mqadmin names them like this, so the keys that sign the request come from --credentials or from the
-# environment.
+# mqadmin gives the account these names, so the keys that sign the request come from --credentials or
+# from the environment.
 Account = Annotated[str, typer.Option("-a", "--accessKey", metavar="NAME", help="The account.")]
 _PERMISSION = "DENY|PUB|SUB|PUB|SUB|ANY"
 
@@ -94,7 +94,7 @@ async def update_acl_config(
     cluster: Cluster = None,
     broker: Broker = None,
 ) -> None:
-    """Make an account, or change what is given of one."""
+    """Make an account, or change the given fields of one."""
     await run.change(
         f"set account {account}",
         await servers(run, cluster, broker),
@@ -188,5 +188,5 @@ async def cluster_acl_config_version(
 
 
 def _versions(files: AccountFiles) -> list[tuple[str | None, DataVersion]]:
-    # Brokers of 5.x tell only the version of their main file, and not its path.
+    # Brokers of 5.x report only the version of their main file, and not its path.
     return [*files.versions.items()] or [(None, files.version)]

@@ -41,7 +41,7 @@ _STATE: Final[tuple[Column, ...]] = (
     Column("space", "Space"),
     Column("active", "Active"),
 )
-# For people, as narrow as mqadmin's: what waits, and for how long, stands behind the rate.
+# For people, as narrow as mqadmin's: the messages that wait, and for how long, stand behind the rate.
 _STATE_IN_SHORT: Final[tuple[Column, ...]] = (
     *_STATE[:5],
     Column("in", "InTPS(LOAD)"),
@@ -81,7 +81,7 @@ async def cluster_list(
             "--interval",
             metavar="SECONDS",
             min=1,
-            help="Print it again after so long, until Ctrl-C.",
+            help="Print it again at this interval, until Ctrl-C.",
         ),
     ] = None,
     cluster: Cluster = None,
@@ -134,11 +134,11 @@ async def cluster_rt(
             "--interval",
             metavar="SECONDS",
             min=1,
-            help="Measure again after so long, until Ctrl-C. mqadmin does so every 10 s.",
+            help="Measure again at this interval, until Ctrl-C. mqadmin does so every 10 s.",
         ),
     ] = None,
 ) -> None:
-    """Measure how long sends to each broker take, the first one apart."""
+    """Measure how long sends to each broker take, without the first one."""
     from cometmq.runtime.clock import SYSTEM_CLOCK
 
     while True:
@@ -194,7 +194,7 @@ async def _measured(
 
 
 async def _info(run: Run, at: BrokerAddress) -> Mapping[str, str]:
-    """Return the state that a broker reports, nothing if it does not: the failure is told."""
+    """Return the state that a broker reports; print a failure and return nothing."""
     try:
         return (await run.admin.brokers.runtime_info(broker=at.address))[at.address]
     except CometMQError as error:

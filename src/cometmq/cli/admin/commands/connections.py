@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands that show who is connected."""
+"""Defines mqadmin's commands that show the connected clients."""
 
 from __future__ import annotations
 

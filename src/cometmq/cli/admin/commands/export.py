@@ -1,4 +1,6 @@
-"""Defines mqadmin's commands that export what a cluster is made of to files of JSON."""
+"""Defines mqadmin's commands that export topics, groups, settings and metrics of a cluster to JSON
+files.
+"""
 
 from __future__ import annotations
 
@@ -244,7 +246,7 @@ async def _traffic(
         found = await run.admin.brokers.statistics("TOPIC_PUT_NUMS", topic, broker=address)
         [counted] = found.values()
         rates[f"{kind}InTps"] = 0.0 if counted is None else counted.minute.per_s
-        # As mqadmin: the longest time that has counted anything.
+        # As mqadmin: the longest period that has a count.
         counts[f"{kind}OneDayInNum"] = (
             0
             if counted is None

@@ -75,7 +75,7 @@ _RetryPolicy = Annotated[
     ),
 ]
 _BrokerId = Annotated[
-    int, typer.Option("-i", "--brokerId", help="The broker of a name that it consumes from.")
+    int, typer.Option("-i", "--brokerId", help="The id of the broker that members consume from.")
 ]
 _WhenSlow = Annotated[
     int,
@@ -121,7 +121,9 @@ async def update_sub_group(
     notify: _Notify = "true",
     attributes: _Attributes = None,
 ) -> None:
-    """Make a group, or set one that exists to these values: what is not given gets its default."""
+    """Make a group, or set one that exists to these values; options that are left out get their
+    defaults.
+    """
     exactly_one(brokerAddr=broker, clusterName=cluster)
     fields: GroupFields = {
         "consume_enable": consume_enable,
@@ -195,9 +197,7 @@ async def delete_sub_group(
     """Delete a group, and at a whole cluster its retry topic and its dead letters, too."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
     servers = await run.masters(cluster, broker)
-    await run.admin.groups.config(
-        group, cluster=cluster, broker=broker
-    )  # or say that there is none
+    await run.admin.groups.config(group, cluster=cluster, broker=broker)  # say so if there is none
     goes = ["its retry topic and dead letters"] if cluster is not None else []
     goes += ["its offsets"] if remove_offset else []
     await run.change(

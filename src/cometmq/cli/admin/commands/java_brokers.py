@@ -1,6 +1,6 @@
-"""Defines mqadmin's commands for what Java's brokers have: slaves, cold data, RocksDB.
+"""Defines mqadmin's commands for features of Java's brokers: slaves, cold data, RocksDB.
 
-CometMQ's brokers refuse what they have not, with the reason and the remedy.
+CometMQ's brokers refuse these commands, with the reason and the remedy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Interval = Annotated[
         "--interval",
         metavar="SECONDS",
         min=1,
-        help="Print it again after so long, until Ctrl-C.",
+        help="Print it again at this interval, until Ctrl-C.",
     ),
 ]
 Group = Annotated[str, typer.Option("-g", "--consumerGroup", help="The group.")]
@@ -130,7 +130,7 @@ async def broker_epoch(
     cluster: Cluster = None,
     interval_s: Interval = None,
 ) -> None:
-    """Show from where to where each master of a broker wrote the log (controller mode only)."""
+    """Show the range of the log that each master of a broker wrote (controller mode only)."""
     exactly_one(brokerName=broker, clusterName=cluster)
 
     async def show() -> None:
@@ -178,7 +178,7 @@ async def reset_flush_offset(
         str, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="The slave.")
     ],
 ) -> None:
-    """Tell a slave up to where its master has flushed the log."""
+    """Set up to where a slave takes its master's log for flushed."""
     await run.change(
         f"reset the flush offset of the master to {offset}",
         [broker],
@@ -188,7 +188,7 @@ async def reset_flush_offset(
 
 @command(app, "getColdDataFlowCtrInfo")
 async def cold_data(run: Run, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Show how many bytes of cold data groups may read, and have read."""
+    """Show how many bytes of cold data groups may read, and how many they have read."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
     found = await run.each(
         run.admin.brokers.cold_data_thresholds(broker=broker, cluster=cluster, slaves=True)
@@ -198,7 +198,7 @@ async def cold_data(run: Run, broker: Broker = None, cluster: Cluster = None) ->
 
 
 def _readable(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a broker told of cold data with JSON in texts decoded."""
+    """Return a broker's report of cold data with JSON in texts decoded."""
     values = {}
     for key, value in told.items():
         try:
@@ -231,7 +231,7 @@ async def set_cold_data(
 async def remove_cold_data(
     run: Run, group: Group, broker: Broker = None, cluster: Cluster = None
 ) -> None:
-    """Bound a group's reads of cold data no longer by a threshold of its own."""
+    """Remove a group's own threshold for reads of cold data."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
     await run.change(
         f"remove the threshold of group {group}",

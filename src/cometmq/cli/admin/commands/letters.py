@@ -28,7 +28,7 @@ _REDRIVEN: Final = (
     Column("skippedCount", "Skipped"),
 )
 _RESUMED: Final = (Column("offsetMsgId", "OffsetID"), Column("result", "Result"))
-# What a line tells of a message that nobody consumes, beside where it is: what it was.
+# The columns of a message that nobody consumes: where it is, and what it was before.
 _Origin = dict[str, tuple[str, tuple[str, ...]]]
 _ORIGIN: Final[_Origin] = {
     "originTopic": ("Origin Topic", ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC")),
@@ -140,11 +140,11 @@ async def redrive(
     for at in found:
         if at.skipped_count:
             run.failed(
-                at.broker_name, f"{at.skipped_count} letters stay: their topic exists no longer"
+                at.broker_name, f"{at.skipped_count} letters stay: their topic no longer exists"
             )
     if sum(at.sent_count + at.skipped_count for at in found) < len(wanted_ids):
-        # Letters stay in their topic when they are sent again, so the topic shows which ids it
-        # never had.
+        # Letters stay in their topic when they are sent again, so an id that the topic lacks was never
+        # there.
         async for _ in selected:
             pass
         _name_missing(run, group, missing)
@@ -200,7 +200,7 @@ async def resume_half(
 
 
 def _redriven(reports: Mapping[str, Any]) -> list[Redriven]:
-    """Return what the brokers that answered have sent; None stands for one without letters."""
+    """Return the result of each broker that answered; None stands for one without letters."""
     from cometmq.admin.messages.letters import Redriven
 
     return [
@@ -281,7 +281,7 @@ async def _list(
     origin: _Origin,
     encoding: str,
 ) -> None:
-    """Print messages as they come, with what they were before they came to where they are."""
+    """Print messages as they come, with the topic and id that they had before."""
     columns = list(view.list_columns(run.out.form, with_body=True))
     if run.out.form is Form.TABLE:
         columns.insert(5, view.FIELDS[1])

@@ -26,7 +26,9 @@ FINDING: Final = (
 
 
 class Members(NamedTuple):
-    """What the members of a group told, by client id, and what those said that did not answer."""
+    """The reports of a group's members, by client id, and the errors of members that did not
+    answer.
+    """
 
     told: Mapping[str, RunningInfo]
     errors: Mapping[str, CometMQError]

@@ -27,7 +27,7 @@ def _joined(keys: object) -> str:
     return as_text(" ".join(map(str, keys)) if keys and isinstance(keys, list) else None)
 
 
-# All that is known of a message, under the names that Java's JSON has; then its body.
+# All fields of a message, under their names in Java's JSON; then its body.
 FIELDS: Final = (
     Column("msgId", "Message ID"),
     Column("offsetMsgId", "OffsetID"),
@@ -58,7 +58,7 @@ _TRACK: Final = (
     Column("trackType", "Track Type"),
     Column("exceptionDesc", "Reason"),
 )
-# What a line of a list shows to people.
+# The fields in a line of a list for people.
 _IN_LINE: Final = (
     "storeTimestamp",
     "brokerName",
@@ -167,7 +167,7 @@ def record(
     tracks: Sequence[MessageTrack] | None,
     path: Path | None,
 ) -> dict[str, object]:
-    """Return all that is told of a message to programs."""
+    """Return all fields of a message for programs."""
     found = values(message)
     found["bodyEncoding"], found["body"] = body_of(message, encoding)
     if path is not None:
@@ -215,7 +215,7 @@ def write_body(message: MessageExt, directory: Path | None) -> Path | None:
     """
     if directory is None:
         return None
-    # An id is what its producer wrote: it must not choose another directory, nor .bashrc in this one.
+    # A producer can write any id: it must not choose another directory, nor .bashrc in this one.
     name = message.msg_id if _UNIQUE_ID.fullmatch(message.msg_id) else message.offset_msg_id
     path = directory / name
     try:

@@ -109,7 +109,7 @@ async def query_by_id(
     _check_again(group, client, send=bool(send_message))
     acts = bool(send_message) or (group is not None and client is not None)
     found = {one: await _found(run, one, topic, cluster) for one in ids}
-    # Shown are the first messages also of batches.
+    # The first messages are shown, also of a batch.
     messages = {
         one: at[0]
         for one, at in found.items()
@@ -121,7 +121,7 @@ async def query_by_id(
         await _resend(run, messages)
     elif send_message is None:
         await _show(run, list(messages.values()), encoding, body_path)
-    # mqadmin does nothing when it is told "-s false", and neither do we.
+    # mqadmin does nothing with "-s false", and neither do we.
 
 
 @command(app, "queryMsgByKey")
@@ -132,7 +132,8 @@ async def query_by_key(
     begin: Begin = None,
     end: End = None,
     max_num: Annotated[
-        int, typer.Option("-m", "--maxNum", min=1, max=10_000, help="How many of each broker.")
+        int,
+        typer.Option("-m", "--maxNum", min=1, max=10_000, help="The most messages of each broker."),
     ] = 64,
     cluster: InCluster = None,
 ) -> None:
@@ -166,7 +167,7 @@ async def query_by_key(
 async def query_by_unique_key(
     run: Run,
     msg_id: Annotated[
-        str, typer.Option("-i", "--msgId", help="The unique id, which the producer gave.")
+        str, typer.Option("-i", "--msgId", help="The unique id that the producer gave.")
     ],
     topic: Topic,
     group: _Group = None,
@@ -251,7 +252,7 @@ def _check_again(group: str | None, client: str | None, *, send: bool = False) -
 
 
 async def _found(run: Run, msg_id: str, topic: str | None, cluster: str | None) -> list[MessageExt]:
-    """Return the messages with an id; tell of a failure and go on if there are none."""
+    """Return the messages with an id; print a failure and go on if there are none."""
     try:
         if topic is None:
             return [await run.admin.messages.by_id(msg_id)]
@@ -292,8 +293,9 @@ async def _searched(run: Run, search: Awaitable[list[MessageExt]]) -> tuple[list
 
 
 def _is_meant(run: Run, msg_id: str, found: Sequence[MessageExt], *, acts: bool) -> bool:
-    """Return whether all messages found by an id are copies of one. If they are those of a batch,
-    which has this id, tell their offset ids (their unique ids are in no index): as a failure where one of them is to be sent or consumed.
+    """Return whether all messages found by an id are copies of one. If they are the messages of the
+    batch with this id, print their offset ids (their unique ids are in no index): as a failure if
+    one of them is to be sent or consumed.
     """
     own = {message.msg_id: message.offset_msg_id for message in found}
     if len(own) <= 1:
@@ -323,7 +325,7 @@ def _missing(run: Run, msg_id: str, topic: str, *, is_all: bool) -> None:
 async def _show(
     run: Run, messages: Sequence[MessageExt], encoding: str, directory: Path | None
 ) -> None:
-    """Show messages with what became of them in each group."""
+    """Show messages, and what became of them in each group."""
     out = run.out
     columns = [*view.FIELDS, *view.BODY, view.TRACKS]
     if directory is not None:
@@ -342,8 +344,8 @@ async def _show(
 
 
 async def _tracks(run: Run, message: MessageExt) -> list[MessageTrack] | None:
-    """Return what became of a message in each group; tell of it if not all brokers can be asked, and
-    return None: the message itself was found.
+    """Return what became of a message in each group. If not all brokers can be asked, print that
+    and return None: the message itself was found.
     """
     try:
         return await run.admin.messages.tracks(message)

@@ -1,4 +1,4 @@
-"""Defines mqadmin's startMonitoring: what is wrong with consumer groups, round by round."""
+"""Defines mqadmin's startMonitoring, which shows faults of consumer groups, round by round."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _UNDONE: Final = (
 
 
 class Undone(NamedTuple):
-    """How many messages of a topic a group has not consumed: in all, in the worst queue, and by how
-    much time that queue is behind.
+    """How far a group is behind in a topic: the messages in all queues, in the worst queue, and the
+    time by which that queue is behind.
     """
 
     group: str
@@ -60,14 +60,20 @@ class Seen(NamedTuple):
 async def start_monitoring(
     run: Run,
     interval_s: Annotated[
-        float, typer.Option("--interval", metavar="S", min=0.1, help="How often a round begins.")
+        float,
+        typer.Option(
+            "--interval",
+            metavar="S",
+            min=0.1,
+            help="The time between the beginnings of two rounds.",
+        ),
     ] = 60.0,
     rounds: Annotated[
         int | None,
         typer.Option("--rounds", min=1, help="How many rounds. Default: until Ctrl-C."),
     ] = None,
 ) -> None:
-    """Watch all consumer groups: what they have not consumed, and what is wrong with them."""
+    """Watch all consumer groups: their lag, and their faults."""
     try:
         count = 0
         while True:
@@ -80,10 +86,10 @@ async def start_monitoring(
             count += 1
             if count == rounds:
                 return
-            run.failures = 0  # those of the last round count
+            run.failures = 0  # the errors of the last round count
             await asyncio.sleep(interval_s)
     except asyncio.CancelledError:
-        return  # Ctrl-C is how it ends
+        return  # Ctrl-C ends it
 
 
 async def _round(run: Run) -> None:
@@ -109,7 +115,7 @@ async def _round(run: Run) -> None:
 def _print(
     form: Form, head: dict[str, Any], undone: Sequence[Undone], findings: Sequence[Finding]
 ) -> None:
-    """Print a round as a document of its own: nobody waits for the last one."""
+    """Print a round as a document of its own, because the rounds may never end."""
     out = Output(form)
     if form is Form.TABLE:
         groups = "1 group" if head["groups"] == 1 else f"{head['groups']} groups"

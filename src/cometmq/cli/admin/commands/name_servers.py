@@ -58,13 +58,13 @@ async def delete_entry(run: Run, namespace: Namespace, key: Key) -> None:
 
 @command(app, "wipeWritePerm", changes=True)
 async def wipe_write_permission(run: Run, broker: BrokerName) -> None:
-    """Have no producer choose a broker any more, until the broker registers a change."""
+    """Keep producers from choosing a broker, until the broker registers a change."""
     await _permit(run, broker, wiped=True)
 
 
 @command(app, "addWritePerm", changes=True)
 async def add_write_permission(run: Run, broker: BrokerName) -> None:
-    """Have producers choose a broker again."""
+    """Let producers choose a broker again."""
     await _permit(run, broker, wiped=False)
 
 

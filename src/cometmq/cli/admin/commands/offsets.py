@@ -72,7 +72,7 @@ async def reset_offset_by_time(
             "--timestamp",
             metavar="now|-1|MS|yyyy-MM-dd#HH:mm:ss:SSS",
             parser=_time_or_end,
-            help="Go on with what was stored then or later; -1 is the end of every queue.",
+            help="Go on with the messages stored then or later; -1 is the end of every queue.",
         ),
     ] = None,
     force: Force = "true",
@@ -113,7 +113,9 @@ async def reset_offset_by_time(
 async def skip_accumulated_message(
     run: Run, group: Group, topic: Topic, force: Force = "true", cluster: Cluster = None
 ) -> None:
-    """Have a group go on at the end of every queue: it never gets what waits for it now."""
+    """Have a group go on at the end of every queue: it never gets the messages that wait for it
+    now.
+    """
     await _reset(run, group, topic, END, force=force, cluster=cluster)
 
 
@@ -199,7 +201,7 @@ async def _reset(
         plan = list(zip(queues, targets, strict=True))
     where = "the end of every queue" if timestamp == END else "the first message"
     if timestamp > 0:
-        where = f"what was stored at {as_time(timestamp)} or later"
+        where = f"the messages stored at {as_time(timestamp)} or later"
     await _move(
         run,
         f"move group {group} in topic {topic} to {where}",
@@ -313,4 +315,4 @@ async def _need_group(run: Run, group: str, topic: str) -> None:
             return
         await run.admin.groups.need(group)
     except (RemotingError, ServersFailedError):
-        return  # whoever answers is asked for the change, and the others are told of then
+        return  # the change goes to the brokers that answer, and names the others

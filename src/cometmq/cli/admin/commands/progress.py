@@ -1,4 +1,6 @@
-"""Defines mqadmin's commands that show how far consumer groups are, and how their members are."""
+"""Defines mqadmin's commands that show how far consumer groups are, and the state of their
+members.
+"""
 
 from __future__ import annotations
 
@@ -161,7 +163,7 @@ async def groups_of(run: Run) -> list[str]:
     try:
         known = await run.admin.groups.names()
     except CometMQError:
-        known = []  # some broker does not answer: those of groups that pop are named as they are
+        known = []  # some broker does not answer: retry topics of groups that pop then keep their names
     return groups_of_retry_topics(topics, set(known))
 
 
@@ -221,9 +223,9 @@ async def consumer_status(
         bool, typer.Option("-s", "--jstack", help="Ask for the stacks of its threads, too.")
     ] = False,
 ) -> None:
-    """Show what the members of a group tell about themselves, and what is wrong with them.
+    """Show what the members of a group report of themselves, and their faults.
 
-    All that a member tells goes into a file; that of one member is shown.
+    A member's whole report goes into a file; with --clientId that of one member is shown.
     """
     if client is not None:
         _show(run, await run.admin.groups.running_info(group, client, stacks=stacks))
@@ -254,7 +256,7 @@ async def consumer_status(
 
 
 def _file_name(client_id: str) -> str:
-    """Return a name for the file of a member, which chose its id itself.
+    """Return the name of a file for a member, whose id may have any characters.
 
     An id that is too long for a name is cut and has its checksum at the end.
     """

@@ -52,7 +52,7 @@ async def query_queue(
         ),
     ] = None,
 ) -> None:
-    """Show units of a consume queue: where in the commit log its messages lie."""
+    """Show units of a consume queue: the places of its messages in the commit log."""
     from cometmq.model.queue import MessageQueue
 
     route = await run.admin.topics.route(topic)
@@ -98,7 +98,7 @@ async def query_queue(
 
 
 def _broker_name(route: TopicRouteData, topic: str, broker: str | None) -> str:
-    """Return the name of the broker that is meant, which has the topic."""
+    """Return the name of the chosen broker, if it has the topic."""
     if not route.broker_datas:
         raise RouteNotFoundError(f"no broker of topic {topic} is online; see topicRoute")
     if broker is None:

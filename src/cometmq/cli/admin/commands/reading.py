@@ -35,7 +35,7 @@ _Tags = Annotated[
         "-s", "--subExpression", help="Only messages with one of these tags: 'TagA || TagB'."
     ),
 ]
-# The most tags that are counted; the number of those beyond is told as one.
+# The most tags that are counted apart; messages with other tags are counted together.
 _MOST_TAGS: Final = 100_000
 _OTHER_TAGS: Final = "(other tags)"
 _SHOWN_EACH: Final = 500
@@ -43,7 +43,7 @@ _SHOWN_EACH: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Is the part of a queue that is read: from `begin` up to `end`, which is left out.
+    """Is the part of a queue to read: from `begin` up to `end`, which is left out.
 
     `before` counts the offsets of the parts that are read earlier.
     """
@@ -275,7 +275,7 @@ async def dump_compaction_log(
 
 
 def _records(file: Path) -> Iterator[StoredRecord]:
-    """Yield the records of a file up to its end, or to what fills it from there on."""
+    """Yield the records of a file up to its end, or to the unused rest of the file."""
     import mmap
 
     from cometmq.protocol.messages.record import MAGIC_BLANK, decode_record
@@ -299,7 +299,7 @@ def _records(file: Path) -> Iterator[StoredRecord]:
 async def _parts(
     run: Run, topic: str, begin: int | None, end: int | None, only: MessageQueue | None = None
 ) -> list[_Part]:
-    """Return what is to be read: all readable queues of the topic, or one."""
+    """Return the parts to read: all readable queues of the topic, or one."""
     from cometmq.admin.messages.reading import check_queue
     from cometmq.protocol.redrive import NO_END_MS
 
@@ -314,7 +314,7 @@ async def _parts(
             first = max(first, await run.admin.offsets.at_time(at.queue, begin))
         if end is not None:
             # Brokers of 4.9 return the last offset, not the next one, for a time after all messages.
-            # One too many does no harm: what was stored later is not printed.
+            # One too many does no harm: messages that were stored later are not printed.
             after = await run.admin.offsets.at_time(at.queue, min(end + 1, NO_END_MS))
             last = min(last, after + 1)
         before = parts[-1].before + parts[-1].size if parts else 0
@@ -333,7 +333,7 @@ async def _read(
     group: str | None = None,
     enough: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Pass the messages of a part to `each`; tell of a failure and go on with the other parts."""
+    """Pass the messages of a part to `each`; print a failure and go on with the other parts."""
     if part.begin >= part.end:
         return
     from cometmq.admin.messages.reading import TOOLS_GROUP

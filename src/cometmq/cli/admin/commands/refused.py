@@ -1,6 +1,6 @@
 """Lists the commands of mqadmin that are refused on purpose, each with its options and the reason.
 
-They exist so that whoever calls one is told what to do instead.
+They exist so that the refusal says what to do instead.
 """
 
 from __future__ import annotations

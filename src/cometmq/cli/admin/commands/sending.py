@@ -22,7 +22,7 @@ app = typer.Typer()
 _GROUP: Final = "cometmq-admin"
 _STATUS_GROUP: Final = "PID_SMSC"  # as mqadmin's
 _WARM_UP_BYTES: Final = 16
-_MAX_BYTES: Final = 4 * 1024 * 1024  # what a producer sends at most
+_MAX_BYTES: Final = 4 * 1024 * 1024  # the most that a producer sends
 
 _SENT: Final = (
     Column("brokerName", "Broker Name"),
@@ -127,7 +127,7 @@ async def send_message_status(
     ] = 128,
     count: Annotated[int, typer.Option("-c", "--count", min=1, help="How many messages.")] = 50,
 ) -> None:
-    """Send messages to the topic that a broker has of its own name, and show what it answers."""
+    """Send messages to the topic with the broker's own name, and show its answers."""
     await run.admin.brokers.runtime_info(broker=broker)
     if run.dry_run:
         _would_send(run, broker, count + 1, size)
@@ -145,7 +145,7 @@ async def send_message_status(
 async def _queue(
     run: Run, topic: str, broker: str | None, queue_id: int | None
 ) -> MessageQueue | None:
-    """Return the queue that is meant, None if any will do; the topic has to exist."""
+    """Return the chosen queue, None if any will do; the topic has to exist."""
     try:
         route = await run.admin.topics.route(topic)
     except RouteNotFoundError as error:
@@ -176,7 +176,9 @@ async def _queue(
 async def _timed(
     run: Run, producer: Producer, message: Message, queue: MessageQueue | None
 ) -> tuple[SendResult | None, float]:
-    """Send a message; return the result, None after a failure that was told, and the ms it took."""
+    """Send a message; return the result, None after a failure (which is printed), and the ms it
+    took.
+    """
     begin_s = SYSTEM_CLOCK.monotonic()
     sent = None
     try:

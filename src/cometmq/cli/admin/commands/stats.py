@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands that show how much comes in and goes out, and how far groups are."""
+"""Defines mqadmin's commands that show rates of topics and groups, and how far groups are."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ async def stats_all(
         typer.Option("-t", "--topic", metavar="NAME", help="One topic."),
     ] = None,
 ) -> None:
-    """Show how much comes into each topic, and how much each group gets of it."""
+    """Show how many messages come into each topic, and how many each group gets."""
     if topic is not None:
         topics = [topic]
-        await run.admin.topics.route(topic)  # or say that there is no such topic
+        await run.admin.topics.route(topic)  # raises an error if there is no such topic
     else:
         topics = [
             name
@@ -175,7 +175,7 @@ async def broker_consume_stats(
     level: Annotated[
         int,
         typer.Option(
-            "-l", "--level", help="Show queues with at least so many messages to consume."
+            "-l", "--level", help="Show only queues with at least this many messages to consume."
         ),
     ] = 0,
     order: Annotated[
@@ -190,7 +190,7 @@ async def broker_consume_stats(
     ] = "false",
 ) -> None:
     """Show how far all groups are in the queues of one broker."""
-    del timeout_ms  # the connection has it
+    del timeout_ms  # the connection has this option
     wait_ms = run.connection.timeout_ms
     try:
         async with asyncio.timeout(wait_ms / 1000):

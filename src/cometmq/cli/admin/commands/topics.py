@@ -36,7 +36,7 @@ _LEFT_OUT: Final = ("%RETRY%", "%DLQ%")
 Permission = Annotated[
     int,
     typer.Option(
-        "-p", "--perm", help="The sum of 4 to read, 2 to write, 1 to be the model of new."
+        "-p", "--perm", help="The sum of 4 to read, 2 to write, 1 to be the model of new topics."
     ),
 ]
 
@@ -293,7 +293,7 @@ async def topic_list(
             try:
                 clusters = await run.admin.topics.clusters(topic)
             except RouteNotFoundError:
-                clusters = []  # name servers keep topics whose brokers are gone
+                clusters = []  # name servers keep topics of lost brokers
             groups = (
                 await run.reached(run.admin.groups.of_topic(topic), _joined) if clusters else []
             )
@@ -351,7 +351,7 @@ async def order_config(
         ),
     ] = None,
 ) -> None:
-    """Get, put or delete the order configuration, which name servers keep of an ordered topic."""
+    """Get, put or delete the order configuration of a topic at the name servers."""
     topics = run.admin.topics
     if method is OrderMethod.GET:
         found = await topics.order_config(topic)

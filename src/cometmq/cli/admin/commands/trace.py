@@ -58,11 +58,11 @@ async def query_trace(
     max_num: Annotated[
         int,
         typer.Option(
-            "-c", "--maxNum", min=1, max=10_000, help="How many trace messages of each broker."
+            "-c", "--maxNum", min=1, max=10_000, help="The most trace messages of each broker."
         ),
     ] = 64,
 ) -> None:
-    """Show who sent and who consumed a message, as clients with traces on noted it."""
+    """Show which clients sent and consumed a message, by the traces that they wrote."""
     from cometmq.admin.messages.room import joined_events
     from cometmq.client.tracing.codec import TraceType
     from cometmq.protocol.redrive import NO_END_MS
@@ -83,7 +83,7 @@ async def query_trace(
     known = (TraceType.PUB, TraceType.SUB_BEFORE, TraceType.SUB_AFTER)
     other = [event for event in events if event.kind not in known]
     consumed = [_consumption(event, begun.pop(event.request_id, None)) for event in ended]
-    # What began and did not end, or whose end is not written yet.
+    # Consumptions that began and did not end, or have no written end yet.
     consumed += [
         (*_event(event, "Sub", "began"), event.retry_times, None) for event in begun.values()
     ]

@@ -83,7 +83,7 @@ class VirtualDisk(Disk):
         self.faults = DiskFaults(record)
         self.files = VirtualFiles(self)
 
-    # What happens to the node
+    # Ends of the node
 
     def crash_process(self) -> None:
         """End the process that uses the disk: its locks go, the page cache stays."""
@@ -93,7 +93,7 @@ class VirtualDisk(Disk):
     def lose_power(self) -> None:
         """End the machine: of what no sync has written any part may be lost, torn at sectors.
 
-        What is mapped by code that ran before is not the disk's any more.
+        Mappings of code that ran before do not belong to the disk any more.
         """
         self._locks.clear()
         self.system.lose_power(self.randomness)
@@ -115,8 +115,8 @@ class VirtualDisk(Disk):
 
         `operation` is one of OPERATIONS; "any" is any that writes. The first `after` calls pass,
         the following `times` fail (None: all, until `mend`). `path` is a pattern for the whole path
-        or the last part of it. Raises ValueError for an unknown name. What fails may be done in
-        part. A failed sync loses pages as Linux does: it takes them for written.
+        or the last part of it. Raises ValueError for an unknown name. A failed operation may be
+        done in part. A failed sync loses pages as Linux does: it takes them for written.
         """
         self.faults.add(operation, error, after, times, path)
         self._record(f"disk: {operation} is to fail with {error}")
@@ -199,7 +199,7 @@ class VirtualDisk(Disk):
         """
         copies.save(self.system, root, directory)
 
-    # What the store asks of a disk
+    # The interface for the store
 
     def side_by_side(self, works: Sequence[Callable[[], object]]) -> None:
         for work in works:
@@ -295,7 +295,7 @@ class VirtualDisk(Disk):
         """Pages in memory need no hint."""
 
     def is_cached(self, mapping: mmap.mmap, start: int, end: int) -> bool:
-        # What the kernel says of the memory that stands in for a file must not decide anything.
+        # The kernel's figures for memory that stands in for a file must not decide anything.
         return not self.cold_share or self.randomness.random() >= self.cold_share
 
     def bring_in(self, path: Path, mapping: mmap.mmap, start: int, end: int) -> None:
@@ -396,7 +396,7 @@ class VirtualDisk(Disk):
             return _VirtualLock(self._locks, path, "shared")
 
     def process_id(self) -> int:
-        # The machine's would make each run write other bytes.
+        # The machine's value would make each run write other bytes.
         return _PROCESS_ID
 
     def user(self) -> str:
@@ -421,7 +421,7 @@ class VirtualDisk(Disk):
     def physical_memory_bytes(self) -> int:
         return _MEMORY_BYTES
 
-    # What it shares with the state files
+    # Shared with the state files
 
     def create(self, path: Path, mode: int) -> File:
         file = self.system.create(path, mode)

@@ -27,7 +27,7 @@ _WRITING: Final = (
     "write",
     "write_at",
 )
-# What `fail` can make fail.
+# The operations that `fail` can make fail.
 OPERATIONS: Final = (ANY, *sorted((*_WRITING, "lock", "map", "read", "read_into")))
 # These need no room, so a full disk does them.
 _WITHOUT_ROOM: Final = ("lock", "map", "read", "read_into", "remove", "sync", "sync_directory")

@@ -53,10 +53,10 @@ class File(Node):
         self.durable_size = 0
         # The journal of the file system has the size, or will have it in its order.
         self.is_size_journaled = False
-        # What the kernel takes for written after a sync that failed, by page.
+        # Pages that the kernel takes for written after a sync that failed.
         self._believed: dict[int, bytes] = {}
 
-    # What running code sees
+    # As running code sees it
 
     def mapped(self) -> mmap.mmap:
         if not isinstance(self._cache, mmap.mmap):
@@ -94,7 +94,7 @@ class File(Node):
         page[position] ^= bits
         self._keep(number, bytes(page))
 
-    # What survives
+    # The durable state
 
     def sync(self) -> bool:
         """Make all bytes durable but those that a failed sync lost. Return if any were not yet."""
@@ -371,8 +371,8 @@ class FileSystem:
     def sync_directory(self, path: Path) -> None:
         """Make the names in a directory durable, and those of the directories above it on its path.
 
-        POSIX leaves the latter open. No file system with a journal lets a directory go that it was
-        told to keep the names of.
+        POSIX leaves the latter open. A file system with a journal never loses a directory after it
+        was asked to keep its names.
         """
         parts = _names(path)
         for depth, name in enumerate(parts):

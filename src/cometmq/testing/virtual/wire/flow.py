@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from cometmq.testing.virtual.wire.link import Link
 
-# So many bytes the two kernels take which the reader has not read yet; the rest waits in the process.
+# How many bytes that the reader has not read the two kernels hold; the rest waits in the process.
 CAPACITY_BYTES: Final = 256 * 1024
 # As Linux does with its default of 15 retries.
 GIVE_UP_S: Final = 924.6
@@ -84,7 +84,7 @@ class Flow:
         self._arrival: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._paced = False
-        # Bytes that the reader has read, which the sender could not be told.
+        # Bytes that the reader has read, which could not be acknowledged to the sender.
         self._unconfirmed_bytes = 0
         self._stalled_at_s: float | None = None
 
@@ -110,7 +110,7 @@ class Flow:
             self._last_at_s = 0.0
 
     def read(self, size: int) -> None:
-        """Hear that the reader has taken `size` bytes, and tell the sender."""
+        """Note that the reader has taken `size` bytes, and acknowledge them to the sender."""
         if self._back.is_lossy:
             self._unconfirmed_bytes += size
             self._stall()
@@ -177,7 +177,7 @@ class Flow:
             self._arrival = self._loop.call_at(self._wire[0][0], self._arrive)
 
     def _answer_by_reset(self, item: Item) -> None:
-        """Tell the sender that there is no such connection, unless a reset has told that here."""
+        """Send the sender a reset for an unknown connection, unless a reset has come from it."""
         if isinstance(item, OSError):
             return
         if self._back.is_lossy:  # the answer is lost, and so the sender sends again
@@ -217,7 +217,9 @@ class Flow:
             self._transmit()
 
     def _hasten(self) -> None:
-        """Let what is under way arrive as if it had been sent now, where that is sooner."""
+        """Let bytes that are under way arrive as if they had been sent now, where that is
+        sooner.
+        """
         latest_s = self._loop.time() + self._link.longest_latency_s()
         if self._last_at_s <= latest_s:
             return

@@ -12,7 +12,7 @@ from cometmq.testing.virtual.loop import made_at
 from cometmq.testing.virtual.wire.transport import VirtualTransport
 
 LOOPBACK: Final = "127.0.0.1"
-# What a listener is bound to that serves every address of its machine.
+# The address of a listener that serves every address of its machine.
 ANY: Final = "0.0.0.0"  # noqa: S104 - nobody is outside
 _FIRST_PORT: Final = 32_768
 _LAST_PORT: Final = 60_999

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cometmq.runtime.randomness import Randomness
 
-# Of its usual latency, a packet may take this part longer.
+# The part of its usual latency that a packet may take longer.
 _JITTER = 0.5
 
 

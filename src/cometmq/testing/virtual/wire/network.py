@@ -42,9 +42,9 @@ class VirtualNetwork:
     """Carries bytes between hosts in simulated time. For the loop's thread only.
 
     Each link, which is a pair of hosts and a direction, draws its own usual latency from
-    `latency_s` (minimum, maximum). Of the reads, a part of `split_chance` gets only a piece of what
-    has arrived. `record` is called with the name of a node and a text for each fault and for each
-    connection that is made, refused or lost by an error.
+    `latency_s` (minimum, maximum). A read gets, with the probability `split_chance`, only a piece
+    of the bytes that have arrived. `record` is called with the name of a node and a text for each
+    fault and for each connection that is made, refused or lost by an error.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class VirtualNetwork:
         """Return the network as the host with the IP address `host` sees it."""
         return HostNetwork(self, self._host(host))
 
-    # Faults. `a`, `b` and `node` are names or IP addresses. Those of a link work both ways unless
-    # `one_way` says that only what goes from `a` to `b` is concerned.
+    # Faults. `a`, `b` and `node` are names or IP addresses. Faults of a link work both ways unless
+    # `one_way` limits them to the way from `a` to `b`.
 
     def cut(self, a: str, b: str) -> None:
         """Reset all connections between two nodes and refuse new ones."""
@@ -86,7 +86,7 @@ class VirtualNetwork:
         self._reset(a, b)
 
     def blackhole(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """Let whatever is sent vanish without a word.
+        """Let all bytes vanish that are sent.
 
         Connections hang and new ones are not answered. Bytes wait until TCP sends them again, which
         it does ever more rarely; after 15 minutes it gives the connection up. A reset is not sent
@@ -144,9 +144,9 @@ class VirtualNetwork:
         self._forget_process(host, tell_peers=True)
 
     def power_off(self, node: str) -> None:
-        """Take the machine of a node off the network: its peers are told nothing.
+        """Take the machine of a node off the network: its peers see nothing.
 
-        Whoever has sent it something is told that there is no such connection when it is on again.
+        Peers that have sent it something get a reset when it is on again.
         """
         host = self._node(node)
         self._record(self.name_of(host.address), "network off")

@@ -23,7 +23,7 @@ def outside(call: Callable[..., object], *args: Any) -> None:
 
 
 class VirtualTransport(asyncio.Transport):
-    """Calls its protocol in `context`, so a paused node is told later and a killed one never.
+    """Calls its protocol in `context`, so a paused node notices later and a killed one never.
 
     `flow` carries what this end writes; `far_flow` what it reads. Both are set once the other end
     is there. Until `begin` what arrives is kept.
@@ -154,7 +154,7 @@ class VirtualTransport(asyncio.Transport):
     def abort(self) -> None:
         self._force_close(None)
 
-    # What the network says, in the context of no node
+    # Called by the network, in the context of no node
 
     def arrives(self, item: Item) -> None:
         if isinstance(item, OSError):
@@ -168,9 +168,10 @@ class VirtualTransport(asyncio.Transport):
             self._loop.call_soon(self._drained, context=self._context)
 
     def fails(self, error: OSError) -> None:
-        """Take the connection away; the process is told after what it has not read yet.
+        """Take the connection away; the process notices after it has read the bytes that came
+        before.
 
-        If it does not read it is told when it writes, as by a real socket.
+        If it does not read, it notices when it writes, as with a real socket.
         """
         if self.is_gone:
             return
