@@ -19,13 +19,14 @@ class PoppedTopic:
     """Says what a group has in flight of a topic at the brokers that were asked, its retry topics included.
 
     `modes` are PULL, POP or both. `oldest_ms` is since when the oldest message is in flight, `late_ms` how long
-    ago the first one should have become visible again; both are 0 where there is none. `retry_count` messages wait
+    ago the first one should have become visible again; both are 0 where there is none. `again_count` of those in flight were delivered before. `retry_count` messages wait
     in retry topics to be popped, and `revived_count` were delivered again since the brokers' start.
     """
 
     topic: str
     modes: tuple[str, ...]
     in_flight: int
+    again_count: int
     oldest_ms: int
     late_ms: int
     revived_count: int
@@ -70,6 +71,7 @@ def _joined(topic: str, found: list[tuple[PopTopic, int]]) -> PoppedTopic:
         topic,
         tuple(sorted({each.mode for each, _ in found})),
         sum(each.in_flight for each, _ in found),
+        sum(each.again_count for each, _ in found),
         max(_age(each.oldest_popped_ms, now_ms) for each, now_ms in found),
         max(_age(each.next_visible_ms, now_ms) for each, now_ms in found),
         sum(each.revived_count for each, _ in found),
@@ -79,3 +81,24 @@ def _joined(topic: str, found: list[tuple[PopTopic, int]]) -> PoppedTopic:
 
 def _age(at_ms: int, now_ms: int) -> int:
     return max(now_ms - at_ms, 0) if at_ms else 0
+
+
+def joined_pops(parts: Iterable[Iterable[PoppedTopic]]) -> list[PoppedTopic]:
+    """Join what was asked of one broker after the other, by topic."""
+    by_topic: dict[str, list[PoppedTopic]] = {}
+    for part in parts:
+        for each in part:
+            by_topic.setdefault(each.topic, []).append(each)
+    return [
+        PoppedTopic(
+            topic,
+            tuple(sorted({mode for each in found for mode in each.modes})),
+            sum(each.in_flight for each in found),
+            sum(each.again_count for each in found),
+            max(each.oldest_ms for each in found),
+            max(each.late_ms for each in found),
+            sum(each.revived_count for each in found),
+            sum(each.retry_count for each in found),
+        )
+        for topic, found in sorted(by_topic.items())
+    ]

@@ -13,6 +13,7 @@ from cometmq.broker.pop.in_flight import NEVER_MS
 from cometmq.broker.pop.state import PopState
 from cometmq.broker.pop.table import QueueState
 from cometmq.broker.refusal import Refused
+from cometmq.model.names import is_retry_topic
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
@@ -151,6 +152,11 @@ class PopQuestions:
 def _add(found: PopTopic, state: QueueState) -> None:
     found.in_flight += state.count
     found.revived_count += state.revived_count
+    if is_retry_topic(state.key[1]):
+        found.again_count += len(state.hidden)
+    if state.order is not None:
+        counts = dict(zip(state.order.offsets, state.order.counts, strict=True))
+        found.again_count += sum(counts[offset] > 0 for offset in state.order.pending)
     if not state.count:
         return
     popped_ms = state.first_popped_ms

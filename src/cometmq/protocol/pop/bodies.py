@@ -92,14 +92,15 @@ class PopTopic(Body):
     """Says what a group has in flight of a topic, its retry topics included. Times are in ms since the epoch, 0
     where nothing is in flight.
 
-    `mode` is what operators chose, PULL or POP. `retry_count` counts what waits in the retry topics to be popped, and
-    `revived_count` what was delivered again since the broker's start. `next_visible_ms` is no later than the time
+    `mode` is what operators chose, PULL or POP. `again_count` counts what of it was delivered before. `retry_count` counts what waits in
+    the retry topics to be popped, and `revived_count` what was delivered again since the broker's start. `next_visible_ms` is no later than the time
     at which the first message becomes visible, so one in the past is how late the broker is.
     """
 
     topic: str
     mode: str = "PULL"
     in_flight: Int64 = 0
+    again_count: Int64 = 0
     oldest_popped_ms: Int64 = 0
     next_visible_ms: Int64 = 0
     revived_count: Int64 = 0
