@@ -467,7 +467,7 @@ NOTIFICATION: Final = RequestType(
 POLLING_INFO: Final = RequestType(
     Code.POLLING_INFO, pop.PollingInfoRequestHeader, NO_BODY, pop.PollingInfoResponseHeader, NO_BODY,
     Right.SUB, topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
-# What a group has in flight, and who has one message. Java has no such request.
+# An operator asks for the messages that a group has in flight, and for the holder of one. Java has no such request.
 GET_POP_PROGRESS: Final = RequestType(
     OwnRequestCode.GET_POP_PROGRESS, pop.PopProgressRequestHeader, NO_BODY, NoHeader,
     JsonBody(PopProgress), Right.SUB, group(), actions=GET, on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)

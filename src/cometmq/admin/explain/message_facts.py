@@ -69,7 +69,7 @@ class MessageFacts:
     retried: dict[str, list[Told[MessageExt]]] = field(default_factory=dict)
     dead: dict[str, list[Told[MessageExt]]] = field(default_factory=dict)
     groups: dict[str, GroupFacts] = field(default_factory=dict)
-    # What the broker of a group's newest copy tells of it; None if the broker does not know the request.
+    # The answer about a group's newest copy; None if its broker does not know the request.
     popped: dict[str, Told[PopProgress | None]] = field(default_factory=dict)
     known_groups: int = 0
     settings: dict[str, Told[Mapping[str, str]]] = field(default_factory=dict)

@@ -88,7 +88,7 @@ def _hidden(group: str, message: MessageExt, found: PoppedMessage, now_ms: int) 
 
 
 def popped_evidence(told: Told[PoppedMessage]) -> list[Evidence]:
-    """Return what a broker tells of a message's place."""
+    """Return what a broker reports of a message's place."""
     found = told.value
     shown = [told.shows(Shown.FIRST_NOT_DONE(), found.first_offset)]
     if found.state == "HIDDEN":

@@ -46,7 +46,7 @@ async def ask_pops(
     queue_id: int = -1,
     offset: int = -1,
 ) -> PopProgress | None:
-    """Return what a broker tells, None if it does not know the request, as Java's."""
+    """Return what a broker answers, None if it does not know the request, as Java's."""
     answer = await servers.ask(
         address,
         requests.GET_POP_PROGRESS,
@@ -58,7 +58,7 @@ async def ask_pops(
 
 
 def popped_topics(parts: Iterable[PopProgress]) -> list[PoppedTopic]:
-    """Join what several brokers told, by topic."""
+    """Join the answers of several brokers, by topic."""
     by_topic: dict[str, list[tuple[PopTopic, int]]] = {}
     for part in parts:
         for each in part.topics:

@@ -1,7 +1,7 @@
 """Remember which client got which pop, for operators that ask.
 
 The log has no client: whoever has a message's handle may acknowledge it. So this lies in memory only, and a broker
-that has started anew, or has served many pops since, does not know.
+that was started again, or has served many pops since, does not know.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class StateWriter:
     def close(self) -> None:
         """Try every write that is due once, and wait until all have ended. Idempotent.
 
-        A write may have another file written as it ends; that file is tried, too. What a `capture` raises is a
+        A write may have another file written as it ends; that file is tried, too. An error of a `capture` is a
         failed write: the other files are written all the same.
         """
         if self._closed:
