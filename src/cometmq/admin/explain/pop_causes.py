@@ -81,7 +81,7 @@ def _hidden(group: str, message: MessageExt, found: PoppedMessage, now_ms: int) 
         Cause.INVISIBLE,
         Severity.WARNING,
         said,
-        Remedy.INVISIBLE(group=group),
+        Remedy.INVISIBLE(),
         found.client_id,
         found.until_ms,
     )
