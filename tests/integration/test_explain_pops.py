@@ -108,13 +108,13 @@ def test_a_message_that_comes_again_is_told_in_the_retry_topic_and_counts_its_de
         found = await told(admin, message_id, Cause.RETRIED)
         assert pop_retry_topic(GROUP, TOPIC) in found.answer
         assert "delivery 2, 0 messages before it" in found.answer
-        (progress,) = await admin.groups.popped(GROUP) or ()
+        (progress,) = await admin.groups.popped(GROUP) or []
         assert (progress.topic, progress.retry_count, progress.revived_count) == (TOPIC, 1, 1)
 
         (again,) = await consumer.receive()
         found = await told(admin, message_id, Cause.INVISIBLE)
         assert "delivery 2" in found.answer
-        (progress,) = await admin.groups.popped(GROUP) or ()
+        (progress,) = await admin.groups.popped(GROUP) or []
         assert (progress.in_flight, progress.retry_count, progress.late_ms) == (1, 0, 0)
         await again.ack()
         found = await told(admin, message_id, Cause.CONSUMED)

@@ -1,6 +1,8 @@
 """List all sentences of explanations: what `Said` states, `Remedy` advises, and `Shown` proves.
 
 A sentence is named after its cause. Catalogues of the console have the same keys.
+
+Longer than 500 lines: a list of sentences, which is read by searching it.
 """
 
 from __future__ import annotations
