@@ -135,6 +135,7 @@ DIFFERENT_1: Final[Mapping[int, str]] = {
     OwnRequestCode.REDRIVE_DEAD_LETTERS: _NEW,
     OwnRequestCode.ADMIT_SLAVE: _NEW,
     OwnRequestCode.AWAIT_TABLES: _NEW,
+    OwnRequestCode.GET_POP_PROGRESS: _NEW,
 }
 # The same of Java 5.3 and users of ACL 2.0.
 DIFFERENT_2: Final[Mapping[int, str]] = {
@@ -158,6 +159,7 @@ DIFFERENT_2: Final[Mapping[int, str]] = {
     OwnRequestCode.REDRIVE_DEAD_LETTERS: _NEW,
     OwnRequestCode.ADMIT_SLAVE: _NEW,
     OwnRequestCode.AWAIT_TABLES: _NEW,
+    OwnRequestCode.GET_POP_PROGRESS: _NEW,
 }
 DIFFERENT: Final = {1: DIFFERENT_1, 2: DIFFERENT_2}
 

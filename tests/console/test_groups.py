@@ -26,6 +26,7 @@ from cometmq import (
     MessageQueue,
     Producer,
     PushConsumer,
+    SimpleConsumer,
 )
 from cometmq.admin.groups.room import Groups
 from cometmq.errors import RemoteError
@@ -501,3 +502,30 @@ def test_a_group_is_shown_as_far_as_brokers_answer(tmp_path: Path) -> None:
             assert "The value that broker broker-b has now is not known" in asked.text
             for view in ("members", "offsets", "configuration"):
                 assert operator.get("/group", name="half-group", view=view).status == 200
+
+
+# Popping
+
+
+def test_a_group_that_pops_shows_what_is_in_flight(
+    cluster: Cluster, admin: AdminClient, operator: Visitor
+) -> None:
+    admin.topics.create("popped", read_queues=1, write_queues=1)
+    with Producer("shop", namesrv=cluster.namesrv) as producer:
+        for number in range(4):
+            producer.send(Message("popped", b"%d" % number))
+    with SimpleConsumer("poppers", namesrv=cluster.namesrv, invisible_ms=600_000) as consumer:
+        consumer.subscribe("popped")
+        got: list[MessageExt] = []
+        while len(got) < 3:
+            got += consumer.receive(3 - len(got))
+        admin.groups.set_request_mode("poppers", "popped", "POP", cluster="DefaultCluster")
+        page = eventually(
+            lambda: operator.get("/group", name="poppers").text,
+            lambda text: "popped POP 3 0 " in text,
+        )
+        assert "Popped messages" in page
+        row = page.partition("popped POP ")[2]
+        # Nothing is late, came again or waits in a retry topic.
+        assert re.match(r"3 0 \S+( \S+)? – 0 0", row), row
+    assert "Popped messages" not in operator.get("/group", name="no-such-poppers").text

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waits import WAIT_S
+from tests.waits import WAIT_S, until
 from typer.testing import CliRunner
 
-from cometmq.admin.checkup import ClusterCheckup, probe
+from cometmq.admin.checkup import ClusterCheckup, judge_pops, probe
+from cometmq.admin.groups.pops import PoppedTopic
+from cometmq.aio import Producer, SimpleConsumer
 from cometmq.cli.main import app
 from cometmq.errors import ConfigError, StoreFullError
 from cometmq.model.finding import Finding, Severity, worst
+from cometmq.model.message import Message
 from cometmq.model.names import TRACE_TOPIC
 from cometmq.model.sysflag import PERM_READ
 from cometmq.model.topic import TopicConfig
@@ -255,3 +258,47 @@ def test_a_probe_is_one_line_and_a_status() -> None:
     said = json.loads(of_other.stdout.splitlines()[-1])  # below what the cluster logs
     assert (of_other.exit_code, said["alive"]) == (1, False)
     assert "is no broker" in said["fault"]
+
+
+def popped(**facts: int) -> PoppedTopic:
+    usual = {
+        "in_flight": 0, "again_count": 0, "oldest_ms": 0, "late_ms": 0, "revived_count": 0, "retry_count": 0,
+    }  # fmt: skip
+    return PoppedTopic("orders", ("PULL",), **(usual | facts))
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"in_flight": 40, "again_count": 9, "late_ms": 900, "retry_count": 5}, None),
+        ({"in_flight": 40, "again_count": 20}, None),
+        ({"in_flight": 40, "again_count": 21}, "21 of 40 in flight were delivered before"),
+        ({"in_flight": 1, "late_ms": 11_000}, "should have been delivered again 11 s ago"),
+        ({"retry_count": 1}, "1 message waits in the retry topics of earlier pops"),
+    ],
+)
+def test_pops_are_judged_by_what_comes_again_late_or_is_never_read(
+    facts: dict[str, int], told: str | None
+) -> None:
+    found = judge_pops("pops", popped(**facts))
+    assert [each.severity for each in found] == [Severity.WARNING] * (told is not None)
+    assert told is None or told in found[0].value
+
+
+async def test_the_doctor_finds_retries_that_nobody_reads() -> None:
+    with Cluster() as cluster:
+        async with Producer("shop", namesrv=cluster.namesrv) as producer:
+            await producer.send(Message("orders", b"1"))
+        async with SimpleConsumer("billing", namesrv=cluster.namesrv) as consumer:
+            consumer.subscribe("orders")
+            (message,) = await consumer.receive()
+            assert not [check for check in await checked(cluster.namesrv) if "pops" in check]
+            await message.nack(0)
+
+        async def found() -> dict[str, Finding]:
+            return {c: f for c, f in (await checked(cluster.namesrv)).items() if "pops" in c}
+
+        (finding,) = (await until(found)).values()
+    assert finding.severity is Severity.WARNING
+    assert "1 message waits in the retry topics" in finding.value
+    assert "billing" in finding.check

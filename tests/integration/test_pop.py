@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,14 @@ from tests.integration.raw_client import RawClient, send_ext
 from tests.integration.server_processes import server_process
 from tests.waits import CLOCK
 
-from cometmq.protocol.fastjson.dialect import encode_body
+from cometmq.protocol.bodies.cluster import SubscriptionGroupWrapper
+from cometmq.protocol.fastjson.dialect import decode_body, encode_body
 from cometmq.protocol.messages.properties import decode_properties
 from cometmq.protocol.messages.record import decode_records
 from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
 from cometmq.testing import Cluster
 
-SEND, CREATE_TOPIC = 10, 17
+SEND, CREATE_TOPIC, ALL_GROUPS = 10, 17, 201
 KEYS = {"autoCreateTopicEnable": "true"}
 
 virtual = pytest.mark.faces("virtual")
@@ -142,3 +144,25 @@ def test_what_is_in_flight_survives_kill_9(tmp_path: Path, flush: str) -> None:
             assert raw.ask(ACK, in_order[0].ext()).code == 0
             assert [each.body for each in pop(raw, "ordered", order=True)] == [b"2"]
             assert again.record.reconsume_times == 1
+
+
+def test_lost_tables_take_no_retry_topic_of_a_group_that_pops_for_a_group(tmp_path: Path) -> None:
+    """The start made a group `g_orders`: the retry topic has the name of the group and of a topic."""
+    with server_process("broker", tmp_path) as broker:
+        broker.wait_until_served()
+        with RawClient(broker.address) as raw:
+            fill(raw, "orders", 1, queueId=0)
+            (message,) = pop(raw, "orders", maxMsgNums=1)
+            assert raw.ask(CHANGE, message.ext(invisibleTime=0)).code == 0
+            (again,) = popped(raw.ask(POP, pop_ext("orders", maxMsgNums=1, pollTime=MINUTE_MS)))
+            assert again.record.reconsume_times == 1
+        broker.process.kill()
+        broker.process.wait()
+    shutil.rmtree(tmp_path / "store" / "config")
+    with server_process("broker", tmp_path) as broker:
+        broker.wait_until_served()
+        with RawClient(broker.address) as raw:
+            answer = raw.ask(ALL_GROUPS, {})
+            groups = decode_body(bytes(answer.body), SubscriptionGroupWrapper)
+    assert GROUP in groups.subscription_group_table
+    assert f"{GROUP}_orders" not in groups.subscription_group_table

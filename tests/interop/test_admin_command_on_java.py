@@ -24,6 +24,10 @@ from tests.integration.test_admin_command import (
     topic,
 )
 from tests.interop.on_java import MARKS, name
+from tests.waits import JVM_WAIT_S, eventually
+
+import cometmq
+from cometmq.errors import RemoteError, ServersFailedError
 
 __all__ = [
     "admin",
@@ -61,6 +65,14 @@ def namesrv(request: pytest.FixtureRequest, line: str) -> str:
     """Return the name server of the release line that a test asks; servers start once a session."""
     servers = {"4.9": "java4_servers", "5.3": "java_servers"}[line]
     address: str = request.getfixturevalue(servers)
+    with cometmq.AdminClient(namesrv=address) as admin:
+        # Java's broker may refuse to describe itself in its first seconds (NoSuchElementException).
+        eventually(
+            lambda: admin.brokers.runtime_info(broker=admin.brokers.addresses()[0].address),
+            wait_s=JVM_WAIT_S,
+            pause_s=0.2,
+            passing=(RemoteError, ServersFailedError),
+        )
     return address
 
 

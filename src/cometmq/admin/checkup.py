@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from cometmq.admin.checkup_texts import Checked, Found, Reached, Repair
+from cometmq.admin.groups.pops import PoppedTopic, popped_topics
 from cometmq.admin.messages.reading import settings_of
 from cometmq.errors import AccessDeniedError, CometMQError, ConnectError, RemoteError
 from cometmq.model.finding import Finding, error, ok, warning
@@ -28,6 +29,7 @@ from cometmq.protocol.headers import (
     GetConsumerConnectionListRequestHeader,
     GetRouteInfoRequestHeader,
 )
+from cometmq.protocol.pop.headers import PopProgressRequestHeader
 from cometmq.remoting.client import Answer, RemotingClient, split_address
 from cometmq.remoting.credentials import Credentials, is_protected
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
@@ -41,6 +43,9 @@ T = TypeVar("T")
 _MOST_NAME_SERVERS: Final = 16
 _MOST_BROKERS: Final = 200
 _MOST_GROUPS: Final = 50
+# A broker delivers again within a second. A few failed messages are usual.
+_LATE_REVIVAL_MS: Final = 10_000
+_MANY_AGAIN: Final = 10
 _AT_ONCE: Final = 8
 
 # The broker says how long it has run in whole seconds.
@@ -252,6 +257,7 @@ class ClusterCheckup:
         if broker.id == MASTER_ID and self._counts_clients:
             clients = await self._optional(self._clients(broker, target))
             findings += [clients] if clients is not None else []
+            findings += await self._optional(self._pops(broker, target)) or []
         return findings
 
     async def _advertised(self, broker: _Broker, local: bool, bound: str) -> list[Finding]:
@@ -307,6 +313,26 @@ class ClusterCheckup:
             return ok(check, Found.NO_CONSUMER(part=part))
         shown = ", ".join(f"{count} {name}" for name, count in counts.most_common(5))
         return ok(check, Found.CONSUMERS(consumers=shown, part=part))
+
+    async def _pops(self, broker: _Broker, target: str) -> list[Finding]:
+        """Judge what groups have popped. Java's brokers do not know the question."""
+        answer = await self._ask(target, requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        table = answer.body.subscription_group_table
+        groups = sorted(group for group in table if not is_system_group(group))
+        findings: list[Finding] = []
+        for group in groups[:_MOST_GROUPS]:
+            asked = await self._ask(
+                target,
+                requests.GET_POP_PROGRESS,
+                PopProgressRequestHeader(consumer_group=group),
+                also=(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,),
+            )
+            if asked.code != ResponseCode.SUCCESS:
+                return []
+            check = Checked.POPS(group=group, server=broker.label)
+            for each in popped_topics([asked.body]):
+                findings += judge_pops(check, each)
+        return findings
 
     # Asking
 
@@ -398,6 +424,32 @@ async def probe(
     finally:
         await remoting.close()
     return ""
+
+
+def judge_pops(check: str, at: PoppedTopic) -> list[Finding]:
+    """Judge what a group has popped of a topic at one broker."""
+    facts = {"topic": at.topic}
+    found = []
+    if at.late_ms > _LATE_REVIVAL_MS:
+        found.append(
+            warning(
+                check,
+                Found.REVIVED_LATE(seconds=at.late_ms // 1000, **facts),
+                Repair.REVIVED_LATE(),
+            )
+        )
+    if at.again_count >= _MANY_AGAIN and at.again_count * 2 > at.in_flight:
+        found.append(
+            warning(
+                check,
+                Found.AGAIN_AND_AGAIN(count=at.again_count, all=at.in_flight, **facts),
+                Repair.AGAIN_AND_AGAIN(),
+            )
+        )
+    if at.retry_count and not at.in_flight:
+        said = Found.RETRIES_UNPOPPED if at.pops else Found.RETRIES_UNREAD
+        found.append(warning(check, said(count=at.retry_count, **facts), Repair.RETRIES_UNREAD()))
+    return found
 
 
 def _brokers(infos: Any) -> list[_Broker]:

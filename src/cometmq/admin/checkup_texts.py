@@ -20,6 +20,7 @@ class Checked(TextKey):
     ROUTES = "{server}: routes"
     ADDRESS = "{server}: address"
     CONSUMERS = "{server}: consumers"
+    POPS = "{server}: pops of group {group}"
     IDENTITY = "{server}: identity"
     CLOCK = "{server}: clock"
     MESSAGES = "{server}: messages"
@@ -49,6 +50,19 @@ class Found(TextKey):
     REACHED_BY = "{host} is reached by {reach}"
     NO_CONSUMER = "none is connected{part}"
     CONSUMERS = "{consumers}{part}"
+    REVIVED_LATE = (
+        "topic {topic}: messages that were not acknowledged should have been delivered again "
+        "{seconds} s ago"
+    )
+    AGAIN_AND_AGAIN = "topic {topic}: messages come again and again: {count} of {all} in flight were delivered before"
+    RETRIES_UNPOPPED = (
+        "topic {topic}: {count:# message waits|# messages wait} in the retry topics, and nothing is in "
+        "flight: nobody pops"
+    )
+    RETRIES_UNREAD = (
+        "topic {topic}: {count:# message waits|# messages wait} in the retry topics of earlier pops, and "
+        "nothing is in flight: members that pull do not read them"
+    )
     GROUPS_IN_PART = " (of {asked} of {all} groups)"
     NO_MASTER = "no master is registered, only {slaves}"
     SLAVE_AT = "slave {id} at {address}"
@@ -107,6 +121,17 @@ class Repair(TextKey):
     ONE_ADDRESS_EACH = (
         "two brokers advertise one address, or a port mapping leads astray: correct brokerIP1 and "
         "listenPort"
+    )
+    REVIVED_LATE = (
+        "see the broker's log: copies cannot be stored, or its disk or processor is overloaded"
+    )
+    AGAIN_AND_AGAIN = (
+        "see why its consumers do not acknowledge: their log has the listener's error, or their invisible "
+        "time is shorter than their work"
+    )
+    RETRIES_UNREAD = (
+        "start a member that pops until they are done (cometmq admin setConsumeMode -m POP), or subscribe "
+        "a member to the retry topic"
     )
     RUN_NTP = (
         "delayed messages, retention and reading by time follow the broker's clock: run chrony or "

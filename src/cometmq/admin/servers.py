@@ -384,9 +384,16 @@ class Servers:
         addresses = await self.addresses(cluster=cluster, broker=None, slaves=slaves)
         return addresses, await self.missing(cluster=cluster)
 
-    async def missing(self, *, cluster: str | None = None) -> dict[str, CometMQError]:
+    async def missing(
+        self,
+        *,
+        cluster: str | None = None,
+        on_denied: Callable[[str, CometMQError], object] = lambda _cluster, _error: None,
+    ) -> dict[str, CometMQError]:
         """Return, by broker name, why expected brokers of a cluster, or of all, cannot be asked: a
         name server lost the broker, or only slaves of the name are registered.
+
+        An account that may not ask for lost brokers gets the others; `on_denied` is called with the cluster.
         """
         info = await self.cluster_info()
         clusters = [cluster] if cluster is not None else sorted(info.cluster_addr_table)
@@ -399,8 +406,10 @@ class Servers:
             # Every broker has a topic of its cluster's name; an account need not have a right to it.
             try:
                 missing |= self.missing_of(await self.route(name))
-            except (RouteNotFoundError, AccessDeniedError):
+            except RouteNotFoundError:
                 continue
+            except AccessDeniedError as error:
+                on_denied(name, error)
         return missing
 
     async def all_readable(self) -> list[str]:

@@ -116,6 +116,7 @@ class BlockingGroups(BlockingRoom):
     times = _blocking(groups.Groups.times)
     may_read = _blocking(groups.Groups.may_read)
     set_may_read = _blocking(groups.Groups.set_may_read)
+    popped = _blocking(groups.Groups.popped)
     set_request_mode = _blocking(groups.Groups.set_request_mode)
 
 

@@ -400,7 +400,7 @@ class Broker:
         parts.topics.on_change.append(self._registration.topics_changed)
         await self._opened(Filters(parts))
         await self._opened(Pulls(parts, traffic))
-        self.pops = await self._opened(Pops(parts, traffic, waits))
+        self.pops = await self._opened(Pops(parts, traffic, waits, groups.modes.mode_of))
         await self._opened(
             Operation(
                 parts,

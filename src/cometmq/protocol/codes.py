@@ -180,6 +180,7 @@ class OwnRequestCode(IntEnum):
     GET_ALL_CONSUMER_FILTERS = 30002
     ADMIT_SLAVE = 30003
     AWAIT_TABLES = 30004
+    GET_POP_PROGRESS = 30005
 
 
 class ResponseCode(IntEnum):

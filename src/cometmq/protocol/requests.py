@@ -73,7 +73,7 @@ from cometmq.protocol.codes import OwnRequestCode, ResponseCode
 from cometmq.protocol.codes import RequestCode as Code
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.pop import headers as pop
-from cometmq.protocol.pop.bodies import BatchAckMessageRequestBody
+from cometmq.protocol.pop.bodies import BatchAckMessageRequestBody, PopProgress
 from cometmq.protocol.redrive import (
     LetterSelection,
     RedriveDeadLettersRequestHeader,
@@ -467,6 +467,10 @@ NOTIFICATION: Final = RequestType(
 POLLING_INFO: Final = RequestType(
     Code.POLLING_INFO, pop.PollingInfoRequestHeader, NO_BODY, pop.PollingInfoResponseHeader, NO_BODY,
     Right.SUB, topic(), group(), on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
+# An operator asks for the messages that a group has in flight, and for the holder of one. Java has no such request.
+GET_POP_PROGRESS: Final = RequestType(
+    OwnRequestCode.GET_POP_PROGRESS, pop.PopProgressRequestHeader, NO_BODY, NoHeader,
+    JsonBody(PopProgress), Right.SUB, group(), actions=GET, on_slave=ResponseCode.SLAVE_NOT_AVAILABLE)
 # Whether members that let the broker divide the queues pull or pop.
 SET_MESSAGE_REQUEST_MODE: Final = RequestType(
     Code.SET_MESSAGE_REQUEST_MODE, NoHeader,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 
 import pytest
 from tests.waits import until
 
-from cometmq.console.watching.recent import MAX_ANSWERS, Recent
+from cometmq.console.watching.recent import MAX_ANSWERS, Recent, known_of
 from cometmq.errors import RemoteError
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.tasks import TaskOwner
@@ -100,3 +101,21 @@ async def test_an_answer_that_is_dropped_is_asked_for_again(recent: Recent) -> N
     recent.drop("key")
     recent.drop("unknown")
     assert await recent.get("key", 60.0, ask) == 2
+
+
+@pytest.mark.filterwarnings("error")
+async def test_a_page_that_is_given_up_leaves_no_question_unasked() -> None:
+    """Python warned of coroutines that nobody awaited: they were made before anybody could await them."""
+    asked: list[int] = []
+
+    async def question() -> int:
+        asked.append(1)
+        return 1
+
+    answers = asyncio.gather(known_of(question), known_of(question))
+    answers.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answers
+    gc.collect()
+    assert asked == []
+    assert (await known_of(question)).value == 1

@@ -48,7 +48,21 @@ class Cluster:
         self.members: dict[str, dict[str, str]] = {}
         self.topics = SimpleNamespace(names=self._names, stats=self._stats)
         self.offsets = SimpleNamespace(at_time=self._at_time)
-        self.groups = SimpleNamespace(connections=self._connections, running_info=self._info)
+        self.known: list[str] = []
+        self.groups = SimpleNamespace(
+            connections=self._connections, running_info=self._info, names=self._groups
+        )
+        self.brokers = SimpleNamespace(addresses=self._addresses)
+
+    async def _addresses(self, *, slaves: bool) -> list[Any]:
+        assert not slaves
+        return [SimpleNamespace(address="10.0.0.1:10911")]
+
+    async def _groups(self, *, broker: str) -> list[str]:
+        self.asked["groups"] += 1
+        if fault := self.faults.get(broker):
+            raise fault
+        return self.known
 
     async def _names(self) -> list[str]:
         if fault := self.faults.get(""):
@@ -121,6 +135,28 @@ async def test_a_round_over_thousands_asks_a_bounded_number_of_questions(cluster
     assert cluster.asked.total() == 1 + 2 * MOST_TOPICS + MOST_GROUPS
     assert (found.letter_round.asked, found.group_round.asked) == (MOST_TOPICS, MOST_GROUPS)
     assert (len(found.letter_round.names), len(found.group_round.names)) == (5000, 5000)
+
+
+async def test_the_retry_topic_of_a_group_that_pops_is_not_taken_for_a_group(
+    cluster: Cluster,
+) -> None:
+    cluster.names = ["orders", "%RETRY%g_orders", "%RETRY%shop_orders", "%RETRY%other_thing"]
+    cluster.known = ["g", "shop_orders", "other_thing"]
+    found = troubles_of(cluster)
+    await found.look()
+    assert found.group_round.names == {"g", "shop_orders", "other_thing"}
+    assert found.missing is None
+
+    # Nobody is asked for all groups while no name is in question.
+    cluster.names = ["orders", "%RETRY%other_thing"]
+    cluster.asked.clear()
+    await found.look()
+    assert cluster.asked["groups"] == 0
+
+    cluster.names = ["orders", "%RETRY%g_orders"]
+    cluster.faults["10.0.0.1:10911"] = ConnectError("the broker hangs")
+    await found.look()
+    assert found.missing is not None, "the round lacks an answer, and says so"
 
 
 async def test_only_what_came_within_a_day_is_new(cluster: Cluster) -> None:

@@ -183,6 +183,22 @@ async def test_a_second_close_after_a_failed_write_does_nothing(tmp_path: Path) 
     assert not file.path.exists()
 
 
+async def test_a_table_that_cannot_be_made_does_not_keep_others_from_the_disk(
+    tmp_path: Path,
+) -> None:
+    broken, whole = JsonFile(tmp_path / "broken.json"), JsonFile(tmp_path / "whole.json")
+
+    def fails() -> str:
+        raise ValueError("this table has a hole")
+
+    writer = StateWriter()
+    writer.soon(broken, fails)
+    writer.soon(whole, lambda: "[1]")
+    writer.close()
+    assert whole.path.read_text() == "[1]"
+    assert not broken.path.exists()
+
+
 def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")

@@ -161,7 +161,12 @@ class Inquiry:
     async def _note_missing(self, cluster: str | None, *, by_slaves: bool) -> None:
         """Note expected brokers that cannot be asked; with `by_slaves` a slave may answer instead."""
         request = request_text(requests.GET_BROKER_CLUSTER_INFO)
-        for name, error in (await self.servers.missing(cluster=cluster)).items():
+
+        def denied(name: str, error: CometMQError) -> None:
+            self.note(request_text(requests.GET_ROUTEINFO_BY_TOPIC), name, text_of(error))
+
+        missing = await self.servers.missing(cluster=cluster, on_denied=denied)
+        for name, error in missing.items():
             if not by_slaves or isinstance(error, ConnectError):
                 self.note(request, name, text_of(error))
 

@@ -10,7 +10,8 @@ from cometmq.admin.explain.group_causes import judge as judge_group
 from cometmq.admin.explain.group_causes import subscriptions_told
 from cometmq.admin.explain.group_facts import GroupFacts
 from cometmq.admin.explain.inquiry import Told, number, shortened
-from cometmq.admin.explain.message_facts import MessageFacts
+from cometmq.admin.explain.message_facts import MessageFacts, newest_copy
+from cometmq.admin.explain.pop_causes import judge_popped, popped_evidence
 from cometmq.admin.explain.records import Cause, Delivery, Evidence, Reason
 from cometmq.admin.explain.selecting import selects
 from cometmq.admin.explain.texts import Remedy, Said, Shown
@@ -19,6 +20,7 @@ from cometmq.model.finding import Severity
 from cometmq.model.message import MessageExt
 from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
+from cometmq.protocol.pop.handle import pop_retry_topic, pop_retry_topic_v2
 
 _LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -232,7 +234,7 @@ def _in_group(facts: MessageFacts, group: GroupFacts) -> tuple[Reason, Delivery]
         and not any(_follows(copy.value, told.value) for copy in retried + dead)
     ]
     times = max((told.value.reconsume_times for told in (*retried, *pending, *dead)), default=0)
-    copy = max((*retried[-1:], facts.copies[-1]), key=_stored_ms)
+    copy = newest_copy(facts, name)
     if dead and _stored_ms(dead[-1]) >= _stored_ms(copy):  # else it was sent again
         return _dead(facts, name, dead[-1], times)
     if pending:
@@ -336,6 +338,8 @@ def _consumed_or_not(
             ),
             Remedy.FILTERED(),
         )
+    if (verdict := _popped(facts, group, told, evidence, owner)) is not None:
+        return verdict
     # A retry reaches the group through its retry topic, whatever its members subscribe to.
     unsubscribed = message.topic == facts.topic and group.subscribes(facts.topic) is False
     if group.broadcasting is not None and not unsubscribed:
@@ -386,4 +390,51 @@ def _consumed_or_not(
         Severity.ERROR,
         Said.NOT_PULLED(group=name, before=before, causes=causes),
         next((r.remedy for r in why if r.remedy), Remedy.NOT_PULLED(group=name)),
+    )
+
+
+def _popped(
+    facts: MessageFacts,
+    group: GroupFacts,
+    copy: Told[MessageExt],
+    evidence: list[Evidence],
+    owner: str,
+) -> tuple[Reason, Delivery] | None:
+    """Judge a message in a group that pops; None if the group pulls it."""
+    name, message = group.group, copy.value
+    told = facts.popped.get(name)
+    is_retry = message.topic in (
+        pop_retry_topic(name, facts.topic),
+        pop_retry_topic_v2(name, facts.topic),
+    )
+    if told is None:
+        return None
+    if told.value is None:
+        # Java's brokers do not know the request.
+        pops = any(at.value.consume_type == "CONSUME_POP" for at in group.online.values())
+        if not pops and not is_retry:
+            return None
+        reason = Reason(
+            Cause.NOT_TOLD,
+            Severity.WARNING,
+            Said.POPS_UNKNOWN(group=name, broker=message.broker_name),
+            tuple(evidence),
+            Remedy.POPS_UNKNOWN(group=name),
+        )
+        return reason, Delivery(name, reason.cause, "", message.reconsume_times, None)
+    found = told.value.message
+    # A member that has the queue pulls it: then its own figures say more of what was not handed out.
+    if found is None or (found.state == "UNPOPPED" and owner):
+        return None
+    place = Told(found, told.request, told.address, told.at_ms)
+    verdict = judge_popped(name, message, place, facts.at_ms, is_retry=is_retry)
+    return (
+        Reason(
+            verdict.cause,
+            verdict.severity,
+            verdict.said,
+            (*evidence, *popped_evidence(place)),
+            verdict.remedy,
+        ),
+        Delivery(name, verdict.cause, verdict.owner, message.reconsume_times, verdict.next_ms),
     )

@@ -11,6 +11,7 @@ from cometmq.admin.absent import Absent
 from cometmq.admin.brokers.room import Brokers
 from cometmq.admin.explain.group_facts import GroupFacts, ask_retries, collect, unknown_group
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told
+from cometmq.admin.groups.pops import ask_pops
 from cometmq.admin.messages.reading import address_of, records_of
 from cometmq.errors import IllegalArgumentError, ProtocolError
 from cometmq.model import properties as p
@@ -34,6 +35,8 @@ from cometmq.protocol.headers import (
 )
 from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.protocol.messages.record import decode_record
+from cometmq.protocol.pop.bodies import PopProgress
+from cometmq.protocol.pop.handle import pop_retry_topic, pop_retry_topic_v2
 from cometmq.protocol.redrive import NO_END_MS
 
 _MOST_GROUPS: Final = 20
@@ -66,6 +69,8 @@ class MessageFacts:
     retried: dict[str, list[Told[MessageExt]]] = field(default_factory=dict)
     dead: dict[str, list[Told[MessageExt]]] = field(default_factory=dict)
     groups: dict[str, GroupFacts] = field(default_factory=dict)
+    # The answer about a group's newest copy; None if its broker does not know the request.
+    popped: dict[str, Told[PopProgress | None]] = field(default_factory=dict)
     known_groups: int = 0
     settings: dict[str, Told[Mapping[str, str]]] = field(default_factory=dict)
 
@@ -97,8 +102,43 @@ async def follow(
             raise unknown_group(found, inquiry.unasked)
         facts.retried[name] = await _sent_back(inquiry, facts, retry_topic(name), unique_id)
         await ask_retries(inquiry, found, {told.address for told in facts.retried[name]})
+        for of_retries in (pop_retry_topic, pop_retry_topic_v2):
+            topic_of_retries = of_retries(name, facts.topic)
+            facts.retried[name] = _merged(
+                facts.retried[name],
+                await _sent_back(inquiry, facts, topic_of_retries, unique_id),
+            )
         facts.dead[name] = await _sent_back(inquiry, facts, dlq_topic(name), unique_id)
+        await _popped(inquiry, facts, name)
     return facts
+
+
+def newest_copy(facts: MessageFacts, group: str) -> Told[MessageExt]:
+    """Return the copy that a group gets last: that in a retry topic unless the message was sent again since."""
+    copies = (*facts.retried.get(group, ())[-1:], facts.copies[-1])
+    return max(copies, key=lambda told: told.value.store_timestamp_ms)
+
+
+async def _popped(inquiry: Inquiry, facts: MessageFacts, group: str) -> None:
+    """Ask what became of the newest copy in a group that pops."""
+    if not facts.copies:
+        return
+    copy = newest_copy(facts, group)
+    message = copy.value
+    told = await inquiry.ask(
+        requests.GET_POP_PROGRESS,
+        copy.address,
+        lambda: ask_pops(
+            inquiry.servers,
+            copy.address,
+            group,
+            topic=message.topic,
+            queue_id=message.queue_id,
+            offset=message.queue_offset,
+        ),
+    )
+    if told is not None:
+        facts.popped[group] = told
 
 
 async def _of_broker(inquiry: Inquiry, facts: MessageFacts, address: str) -> None:

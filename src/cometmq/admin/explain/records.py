@@ -52,6 +52,9 @@ class Cause(Enum):
     FILTERED = "filtered"
     IN_FLIGHT = "in-flight"
     NOT_PULLED = "not-pulled"
+    INVISIBLE = "invisible"
+    ACKNOWLEDGED = "acknowledged"
+    NOT_POPPED = "not-popped"
     RETRIED = "retried"
     DEAD_LETTERED = "dead-lettered"
     # Why is this write refused?

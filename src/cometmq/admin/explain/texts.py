@@ -1,6 +1,8 @@
 """List all sentences of explanations: what `Said` states, `Remedy` advises, and `Shown` proves.
 
 A sentence is named after its cause. Catalogues of the console have the same keys.
+
+Longer than 500 lines: a list of sentences, which is read by searching it.
 """
 
 from __future__ import annotations
@@ -187,6 +189,33 @@ class Said(TextKey):
     )
     NOT_PULLED = (
         "group {group} has not got the message yet{before}; why the group is behind: {causes}"
+    )
+    INVISIBLE = "group {group} has popped the message: invisible until {time}, delivery {number}"
+    INVISIBLE_AT = (
+        "group {group} has popped the message: invisible until {time}, held by client {client}, "
+        "delivery {number}"
+    )
+    VISIBLE_SINCE = (
+        "group {group} did not acknowledge delivery {number} of the message; it was to be visible again "
+        "at {time}, and the broker has not delivered it again yet"
+    )
+    ACKNOWLEDGED = (
+        "group {group} has acknowledged the message, before earlier ones of its queue: the first that is "
+        "not done is at offset {offset}"
+    )
+    POP_DONE = "group {group} has acknowledged the message and all before it in its queue"
+    POP_DONE_AT = "group {group} has acknowledged the message at delivery {number}"
+    WAITS_IN_RETRY = (
+        "the message was not acknowledged, and waits in the retry topic {topic} until group {group} pops "
+        "it: delivery {number}, {count:# message|# messages} before it"
+    )
+    NOT_POPPED = (
+        "group {group} has not popped the message yet: {count:# message|# messages} before it in queue "
+        "{queue} of broker {broker}"
+    )
+    POPS_UNKNOWN = (
+        "whether group {group} has the message in flight is not known, because broker {broker} does not "
+        "know the request GET_POP_PROGRESS: only CometMQ's brokers do"
     )
     SOME_BEFORE = ", {count} before it"
     NO_CAUSE = "no cause was found"
@@ -387,6 +416,12 @@ class Remedy(TextKey):
     DELIVERY_UNKNOWN = "see what could not be asked, and why"
     IN_FLIGHT = "see why its listener takes long: cometmq explain group {group}"
     NOT_PULLED = "see cometmq explain group {group}"
+    INVISIBLE = (
+        "see whether that client still works on it; it comes again at that time unless it is acknowledged "
+        "or hidden for longer"
+    )
+    NOT_POPPED = "see that members of group {group} pop, and that they acknowledge what they have"
+    POPS_UNKNOWN = "see the group's offsets: cometmq admin consumerProgress -g {group}"
 
     # Why is this write refused?
     NOTHING_TAKES_MESSAGES = (
@@ -480,6 +515,12 @@ class Shown(TextKey):
     DEAD_LETTER = "dead letter in {topic}"
     OFFSETS_OF_GROUP = "offsets of group {group} in {queue}"
     CONSUMED_UP_TO = "consumed up to {consumed}, handed out up to {pulled}"
+    FIRST_NOT_DONE = "first offset that is not done"
+    POPPED_AT = "popped at"
+    HIDDEN_UNTIL = "invisible until"
+    HANDED_TO = "handed to"
+    NOT_KNOWN_ANY_MORE = "not known any more"
+    POPPED_BEFORE = "to be popped before it"
     HAS = "has {queue}"
     MEMBER = "member {member}"
     PLACE = "broker {broker}, queue {queue}, offset {offset}, at {time}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cometmq.admin.groups.pops import PoppedTopic, ask_pops, popped_topics
 from cometmq.admin.room import Room
 from cometmq.admin.routed import readable_of
 from cometmq.errors import IllegalArgumentError
@@ -91,6 +92,22 @@ class GroupReading(Room):
     async def set_may_read(self, group: str, topic: str, readable: bool) -> dict[str, bool]:
         """Let a group read a topic, or no longer; return what holds now, by address."""
         return await self._permit(group, topic, readable)
+
+    async def popped(
+        self, group: str, /, *, cluster: str | None = None, broker: str | None = None
+    ) -> list[PoppedTopic] | None:
+        """Return by topic what a group has popped and not acknowledged; None if that is not known, because
+        a broker does not know the request, as Java's.
+        """
+        check_group(group)
+        addresses = await self._servers.addresses(cluster=cluster, broker=broker)
+        told = await self._servers.each(
+            addresses,
+            lambda address: ask_pops(self._servers, address, group),
+            f"what group {group} has popped",
+        )
+        parts = [part for part in told.values() if part is not None]
+        return popped_topics(parts) if len(parts) == len(told) else None
 
     async def set_request_mode(
         self,

@@ -42,6 +42,7 @@ class Groups(Service):
         self._copy_modes = copy_modes
         self._tables = tables
         self.locks = QueueLocks(parts.clock)
+        self.modes = RequestModes(parts)
         self.locks.on_limit = parts.handlers.limit_hits.hit
 
     async def open(self) -> None:
@@ -62,7 +63,7 @@ class Groups(Service):
         )
         OffsetAdmin(parts).register(parts.handlers)
         ClientRelay(parts, self._tables).register(parts.handlers)
-        modes = RequestModes(parts)
+        modes = self.modes
         modes.open()
         modes.register(parts.handlers)
         self._copy_modes(modes.copy)

@@ -13,6 +13,7 @@ from cometmq.broker.parts import Parts
 from cometmq.broker.pop import changes as c
 from cometmq.broker.pop.changes import AnyChange, Key
 from cometmq.broker.pop.checks import PopChecks
+from cometmq.broker.pop.holders import Holders
 from cometmq.broker.pop.ordered import Acknowledged
 from cometmq.broker.pop.state import PopState
 from cometmq.broker.refusal import Refused
@@ -44,6 +45,7 @@ class AckHandler:
         parts: Parts,
         state: PopState,
         checks: PopChecks,
+        holders: Holders,
         became_visible: Callable[[str, str], None],
         group_commit: GroupCommit | None,
     ) -> None:
@@ -53,6 +55,7 @@ class AckHandler:
         self._clock = parts.clock
         self._state = state
         self._checks = checks
+        self._holders = holders
         self._became_visible = became_visible
         self._group_commit = group_commit
 
@@ -132,7 +135,9 @@ class AckHandler:
         answer = ChangeInvisibleTimeResponseHeader(
             since_ms, header.invisible_time, handle.revive_qid
         )
-        return self._answer(connection, request, [change], answer)
+        made = self._answer(connection, request, [change], answer)
+        self._holders.note(key, since_ms, header.offset, connection.peer)
+        return made
 
     def _of_batch(self, entry: BatchAck) -> AnyChange | None:
         topic = real_topic(entry.topic, entry.consumer_group, entry.retry)

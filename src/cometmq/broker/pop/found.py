@@ -61,6 +61,8 @@ class Found:
         self.changes: list[AnyChange] = []
         self.absent: list[Callable[[], None]] = []
         self.is_cut = False
+        # The queues that have given messages, each with the last offset.
+        self.ends: list[tuple[Key, int]] = []
         self._starts: list[str] = []
         self._offsets: list[str] = []
         self._order_counts: list[str] = []
@@ -76,6 +78,7 @@ class Found:
         which they are acknowledged (Java: PopMessageProcessor).
         """
         mark = mark_of(key[1])
+        self.ends.append((key, offsets[-1]))
         self._starts.append(start_offset_entry(mark, key[2], offsets[0]))
         self._offsets.append(msg_offset_entry(mark, key[2], offsets))
         self.count += len(offsets)

@@ -19,6 +19,7 @@ from cometmq.broker.pop import changes as c
 from cometmq.broker.pop.changes import Key, runs_of
 from cometmq.broker.pop.checks import MAX_POPPED, PopChecks
 from cometmq.broker.pop.found import Found, split
+from cometmq.broker.pop.holders import Holders
 from cometmq.broker.pop.ordered import Ordered
 from cometmq.broker.pop.state import PopState, wake_place
 from cometmq.broker.pulls.waiter import ANY_QUEUE, Reason, State, Waiter
@@ -79,6 +80,7 @@ class PopHandler:
         parts: Parts,
         state: PopState,
         checks: PopChecks,
+        holders: Holders,
         traffic: Traffic,
         group_commit: GroupCommit | None,
     ) -> None:
@@ -94,6 +96,7 @@ class PopHandler:
         self._handlers = parts.handlers
         self._state = state
         self._checks = checks
+        self._holders = holders
         self._traffic = traffic
         self._group_commit = group_commit
         self._serve_by_code: Final[Mapping[int, _Serve]] = {
@@ -184,6 +187,8 @@ class PopHandler:
             self._read(header, (header.consumer_group, name, queue_id), wanted, found, may_block)
         end = self._state.write(*found.changes) if found.changes else 0
         if found.count:
+            for key, last_offset in found.ends:
+                self._holders.note(key, found.popped_ms, last_offset, connection.peer)
             self._send_found(connection, request, found, end)
             if found.rest:
                 self._wake(header.consumer_group, header.topic)

@@ -115,6 +115,10 @@ class PopState:
             return max(state.position if is_order else state.unpopped, committed)
         return committed if committed >= 0 else None
 
+    def committed_offset(self, key: Key) -> int:
+        """Return what the groups' table has, -1 if the group is new to the queue."""
+        return self._offsets.query(*key)
+
     def handed_out(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset up to which a queue was popped, -1 if it never was."""
         state = self.table.get((group, topic, queue_id))

@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 
 _find_real_topic: Final = property_finder(p.REAL_TOPIC)
 _find_real_queue_id: Final = property_finder(p.REAL_QUEUE_ID)
+_find_origin_group: Final = property_finder(p.ORIGIN_GROUP)
 _MAX_QUEUE_DIGITS: Final = 9
 # More than the changes of a table that can be missing on disk.
 _SKIPPED: Final = 100_000
@@ -72,13 +73,14 @@ async def find_in_log(
         )
         names_found = found[0].keys() | found[1].keys()
         make_topics(
+            store,
             topics,
             groups,
             {n: max(found[0].get(n, 0), found[1].get(n, 0)) for n in sorted(names_found)},
             "the table is missing or older" if tables.lost else "it was not copied from the master",
         )
         if tables.lost:
-            make_groups(groups, store.topics())
+            make_groups(store, groups, store.topics())
         await topics.written()
         await tables.groups_written()
     await _begin(parts, tables, end)
@@ -172,7 +174,11 @@ def _first_at(store: MessageStore, queue: ConsumeQueue, covered: int) -> int:
 
 
 def make_topics(
-    topics: TopicManager, groups: GroupManager, found: Mapping[str, int], reason: str
+    store: MessageStore,
+    topics: TopicManager,
+    groups: GroupManager,
+    found: Mapping[str, int],
+    reason: str,
 ) -> None:
     """Create topics with the given numbers of queues to read, and the groups of retry topics.
 
@@ -193,15 +199,15 @@ def make_topics(
             reason=reason,
         )
         topics.put(made)
-    make_groups(groups, found)
+    make_groups(store, groups, found)
 
 
-def make_groups(groups: GroupManager, topics: Iterable[str]) -> None:
+def make_groups(store: MessageStore, groups: GroupManager, topics: Iterable[str]) -> None:
     """Create the missing groups of retry topics and dead-letter topics."""
     for name in topics:
         if not name.startswith(_GROUP_PREFIXES):
             continue
-        group = name.removeprefix(names.RETRY_PREFIX).removeprefix(names.DLQ_PREFIX)
+        group = _group_of(store, name)
         if groups.get(group) is None and names.group_fault(group) is None:
             log.warning(
                 "a consumer group is created, because the log has its messages",
@@ -209,3 +215,25 @@ def make_groups(groups: GroupManager, topics: Iterable[str]) -> None:
                 topic=name,
             )
             groups.put(SubscriptionGroupConfig(group_name=group))
+
+
+def _group_of(store: MessageStore, topic: str) -> str:
+    """Return the group of a retry topic or a dead-letter topic. The retry topic of a group that pops has the name of
+    the group and of a topic, and its messages have the group's.
+    """
+    group = topic.removeprefix(names.RETRY_PREFIX).removeprefix(names.DLQ_PREFIX)
+    if not names.is_retry_topic(topic) or not {"_", "+"}.intersection(group):
+        return group
+    for queue in store.queues:
+        last = queue.last_message() if queue.topic == topic else None
+        if last is None:
+            continue
+        queue.release()
+        try:
+            text = Delivery(store).read(last.physical_offset, last.size).text
+        except UndeliverableError:
+            continue
+        origin = _find_origin_group(text) or ""
+        if origin and group.startswith((f"{origin}_", f"{origin}+")):
+            return origin
+    return group

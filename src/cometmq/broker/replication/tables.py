@@ -166,7 +166,7 @@ class MasterTables:
         self._copy_soon: asyncio.Task[None] | None = None
         # Whether the master may have changed its tables since the last copy began.
         self._may_be_old = False
-        self.unknown = UnknownTopics(parts.topics, parts.groups)
+        self.unknown = UnknownTopics(parts.store, parts.topics, parts.groups)
         self._offsets_copy: asyncio.Task[None] | None = None
         # Grows with each connection to a master, and whenever offsets go with a topic or a group.
         # Offsets that were asked for before may speak of messages that the master has lost since,

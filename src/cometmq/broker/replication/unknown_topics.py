@@ -5,12 +5,14 @@ from __future__ import annotations
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.replication.found_in_log import make_topics
 from cometmq.broker.topics.topics import TopicManager
+from cometmq.store.store import MessageStore
 
 
 class UnknownTopics:
     """Notes the topics that the log has messages of and no table knew. For the loop's thread only."""
 
-    def __init__(self, topics: TopicManager, groups: GroupManager) -> None:
+    def __init__(self, store: MessageStore, topics: TopicManager, groups: GroupManager) -> None:
+        self._store = store
         self._topics = topics
         self._groups = groups
         # How many queues each has at least.
@@ -38,6 +40,7 @@ class UnknownTopics:
         messages. The master's table replaces what is made here as soon as it is copied.
         """
         make_topics(
+            self._store,
             self._topics,
             self._groups,
             self._queue_counts,

@@ -197,9 +197,17 @@ async def _progress(
     console = console_of(request)
     progress = state.progress.value
     topic = request.query_params.get("topic", "")
+    pops = await views.pops_of(console, state.name)
+    _ = words(request)
+    popped = {
+        "pops": pops.value.topics if pops.value is not None else [],
+        "pops_error": pops.error,
+        "pops_untold": pops.value.untold if pops.value is not None and _pops(state) else (),
+        "missing": [(pops.error, _("what it has popped"))],
+    }
     if progress is None:
         trend = console.watch.lag_trend(state.name)
-        return {"rows": None, "topics": [], "topic": topic, "trend": trend}
+        return {"rows": None, "topics": [], "topic": topic, "trend": trend, **popped}
     owners = holders(told)
     by_lag = request.query_params.get("sort") == "lag"
     queues = [at for at in progress.queues if topic in ("", at.queue.topic)]
@@ -217,6 +225,7 @@ async def _progress(
     times = await views.times_of(console, state.name, dict.fromkeys(asked[: 2 * views.MOST_AGES]))
     topics = views.topics_of(progress, times)
     return {
+        **popped,
         "rows": rows,
         "owners": owners,
         "ages": views.ages_of(times),
@@ -227,6 +236,11 @@ async def _progress(
         "trend": console.watch.lag_trend(state.name),
         "is_retry": is_retry_topic,
     }
+
+
+def _pops(state: views.GroupState) -> bool:
+    """Say whether the members of a group say that they pop."""
+    return state.members.value is not None and state.members.value.consume_type == "CONSUME_POP"
 
 
 def _lag_first(at: QueueProgress) -> tuple[int, MessageQueue]:

@@ -29,7 +29,7 @@ from cometmq.console.views.paging import Slice, page_of
 from cometmq.console.views.rendering import render, url, words
 from cometmq.console.views.times import time_ms
 from cometmq.console.watching.asking import ask_each, gone_masters
-from cometmq.console.watching.recent import Known, known
+from cometmq.console.watching.recent import Known, known_of
 from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,
@@ -137,8 +137,8 @@ async def _of_group(request: Request) -> Response:
     choice = choice_of(request, query["group"], query)
     topic = dlq_topic(choice.group)
     page, stats, configs = await asyncio.gather(
-        known(
-            console.admin.messages.page(
+        known_of(
+            lambda: console.admin.messages.page(
                 topic,
                 begin_ms=choice.begin_ms,
                 end_ms=choice.end_ms,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from cometmq.console.state import Console
 from cometmq.console.views.rendering import render
 from cometmq.console.views.timeline import timelines
 from cometmq.console.watching.asking import gone_masters, in_time
-from cometmq.console.watching.recent import Known, known
+from cometmq.console.watching.recent import Known, known_of
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.keyed_text import text_of
 from cometmq.model.message import MessageExt
@@ -87,7 +88,7 @@ async def _stored(
     topics = {event.msg_id: event.topic for event in events if event.topic}
     found = await asyncio.gather(
         *(
-            known(console.admin.messages.by_unique_id(topic, msg_id))
+            known_of(partial(console.admin.messages.by_unique_id, topic, msg_id))
             for msg_id, topic in topics.items()
         )
     )

@@ -17,7 +17,7 @@ from cometmq.console.state import Console
 from cometmq.console.views.paging import page_of
 from cometmq.console.views.rendering import render, url, words
 from cometmq.console.watching.asking import ask_each, gone_masters, lost_masters, masters_of
-from cometmq.console.watching.recent import Known, known
+from cometmq.console.watching.recent import Known, known, known_of
 from cometmq.errors import RouteNotFoundError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
@@ -157,8 +157,8 @@ async def _half(request: Request, offset_msg_id: str) -> MessageExt:
     """Return the half message of an id. It is looked for at the masters that name servers know."""
     console = console_of(request)
     found = await asyncio.gather(
-        known(console.admin.messages.find(offset_msg_id, TRANS_HALF_TOPIC)),
-        known(console.admin.messages.find(offset_msg_id, TRANS_CHECK_MAX_TIME_TOPIC)),
+        known_of(lambda: console.admin.messages.find(offset_msg_id, TRANS_HALF_TOPIC)),
+        known_of(lambda: console.admin.messages.find(offset_msg_id, TRANS_CHECK_MAX_TIME_TOPIC)),
     )
     for each in found:
         for message in each.value or ():

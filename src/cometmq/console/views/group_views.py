@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from cometmq.admin.groups.findings import is_offline
+from cometmq.admin.groups.pops import PoppedTopic, joined_pops
 from cometmq.admin.groups.reading import QueueTimes
 from cometmq.admin.groups.records import (
     GroupConnections,
@@ -310,6 +311,33 @@ async def progress_of(console: Console, group: str) -> Known[GroupProgress]:
         return Known(merged(group, told.value.values(), complete=complete), told.error)
 
     return await console.recent.get(("group", "progress", group), 1.0, ask)
+
+
+@dataclass(frozen=True, slots=True)
+class Pops:
+    """Shows what a group has popped, by topic. `untold` has the addresses of brokers that do not know the question,
+    as Java's.
+    """
+
+    topics: Sequence[PoppedTopic]
+    untold: tuple[str, ...] = ()
+
+
+async def pops_of(console: Console, group: str) -> Known[Pops]:
+    """Return what a group has popped at the brokers that answer."""
+
+    async def of_broker(address: str) -> list[PoppedTopic] | tuple[()]:
+        told = await console.admin.groups.popped(group, broker=address)
+        return () if told is None else told
+
+    async def ask() -> Known[Pops]:
+        told = await _of_group(console, group, await at_brokers(console, of_broker))
+        if told.value is None:
+            return Known(None, told.error)
+        untold = tuple(sorted(at for at, part in told.value.items() if part == ()))
+        return Known(Pops(joined_pops(told.value.values()), untold), told.error)
+
+    return await console.recent.get(("group", "pops", group), 1.0, ask)
 
 
 async def times_of(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.console.watching.asking import in_time
-from cometmq.console.watching.recent import Known, known
+from cometmq.console.watching.recent import Known, known, known_of
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console
@@ -30,7 +31,10 @@ async def group_names(console: Console) -> Known[list[str]]:
         if found.value is None:
             return Known(None, found.error)
         told = await asyncio.gather(
-            *(known(console.admin.groups.names(broker=at.address)) for at in found.value)
+            *(
+                known_of(partial(console.admin.groups.names, broker=at.address))
+                for at in found.value
+            )
         )
         names = {name for each in told for name in each.value or ()}
         errors = [each.error for each in told if each.error is not None]

@@ -41,6 +41,13 @@ async def known(asked: Awaitable[T]) -> Known[T]:
         return Known(None, error)
 
 
+async def known_of(ask: Callable[[], Awaitable[T]]) -> Known[T]:
+    """Do what `known` does, for several questions at once. The question is put only when this runs: if a page is
+    given up before, no question is left that nobody awaits.
+    """
+    return await known(ask())
+
+
 @dataclass(slots=True)
 class _Asked:
     """Is a question: when it was asked, and whether its answer came too late for a caller."""

@@ -11,7 +11,7 @@ yet.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -27,6 +27,7 @@ from cometmq.model.names import (
     RETRY_PREFIX,
     TRANS_CHECK_MAX_TIME_TOPIC,
     dlq_topic,
+    groups_of_retry_topics,
     is_system_group,
 )
 from cometmq.runtime.clock import Clock
@@ -129,7 +130,11 @@ class Troubles:
         dead = _of_prefix(names, DLQ_PREFIX)
         self.letters = {group: it for group, it in self.letters.items() if group in dead}
         # A group has a retry topic from its first member on.
-        groups = {group for group in _of_prefix(names, RETRY_PREFIX) if not is_system_group(group)}
+        groups = {
+            group
+            for group in groups_of_retry_topics(names, await self._known_groups(names))
+            if not is_system_group(group)
+        }
         self.conflicts = {group: it for group, it in self.conflicts.items() if group in groups}
         self.given_up = await self._given_up()
         turns = self.letter_round.next(dead, self.letters.__contains__, MOST_TOPICS)
@@ -139,6 +144,22 @@ class Troubles:
             return group in self.conflicts or self.works(group)
 
         await _some_at_once(self.group_round.next(groups, comes_first, MOST_GROUPS), self._compare)
+
+    async def _known_groups(self, names: Collection[str]) -> set[str]:
+        """Return the groups that brokers have, if they are needed to know whose a retry topic is: the one of a group
+        that pops has the name of the group and of a topic.
+        """
+        topics = set(names)
+        if not any(_may_be_popped(name, topics) for name in names):
+            return set()
+        brokers = await known(self.admin.brokers.addresses(slaves=False))
+        self._lacks = self._lacks or brokers.error
+        found: set[str] = set()
+        for at in brokers.value or ():
+            groups = await known(self.admin.groups.names(broker=at.address))
+            self._lacks = self._lacks or groups.error
+            found.update(groups.value or ())
+        return found
 
     async def _given_up(self) -> Known[Newcomers]:
         found = await known(self._newcomers(TRANS_CHECK_MAX_TIME_TOPIC))
@@ -211,6 +232,13 @@ def _compared(online: GroupConnections) -> list[str]:
 
 def _of_prefix(names: Iterable[str], prefix: str) -> set[str]:
     return {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+
+
+def _may_be_popped(name: str, topics: Collection[str]) -> bool:
+    """Say whether a topic may be the retry topic of a group and of one of these topics."""
+    if not name.startswith(RETRY_PREFIX):
+        return False
+    return any(name[at + 1 :] in topics for at, char in enumerate(name) if char in "_+")
 
 
 async def _some_at_once(names: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> None:

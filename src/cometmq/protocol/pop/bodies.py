@@ -1,4 +1,6 @@
-"""Define the JSON body by which many popped messages are acknowledged (Java: BatchAckMessageRequestBody)."""
+"""Define the JSON bodies around pops: acknowledgements of many messages (Java: BatchAckMessageRequestBody), and what
+a group has in flight, for which Java has no request.
+"""
 
 from __future__ import annotations
 
@@ -84,3 +86,51 @@ class BatchAckMessageRequestBody(Body):
 
     broker_name: str | None = None
     acks: list[BatchAck] = msgspec.field(default_factory=list)
+
+
+class PopTopic(Body):
+    """Says what a group has in flight of a topic, its retry topics included. Times are in ms since the epoch, 0
+    where nothing is in flight.
+
+    `mode` is what operators chose, PULL or POP. `again_count` counts what of it was delivered before. `retry_count` counts what waits in
+    the retry topics to be popped, and `revived_count` what was delivered again since the broker's start. `next_visible_ms` is no later than the time
+    at which the first message becomes visible, so one in the past is how late the broker is.
+    """
+
+    topic: str
+    mode: str = "PULL"
+    in_flight: Int64 = 0
+    again_count: Int64 = 0
+    oldest_popped_ms: Int64 = 0
+    next_visible_ms: Int64 = 0
+    revived_count: Int64 = 0
+    retry_count: Int64 = 0
+
+
+class PoppedMessage(Body):
+    """Says what became of one message in a group: one of HIDDEN, ACKNOWLEDGED, DONE and UNPOPPED.
+
+    ACKNOWLEDGED is one behind messages that are not done, DONE one that the committed offset has passed. A hidden
+    one has `popped_ms` and `until_ms`, and `client_id` or `address` of the client that got it, empty if the broker
+    does not know any more. `before` counts the messages of the queue that are popped earlier than an unpopped one.
+    `delivered` counts the deliveries in order; -1 is one of a group that does not pop in order.
+    """
+
+    state: str
+    popped_ms: Int64 = 0
+    until_ms: Int64 = 0
+    client_id: str = ""
+    address: str = ""
+    delivered: Int32 = -1
+    before: Int64 = 0
+    first_offset: Int64 = 0
+
+
+class PopProgress(Body):
+    """The answer to code 30005; `now_ms` is the broker's time. `message` is null for one of a topic that the
+    group has never popped.
+    """
+
+    now_ms: Int64 = 0
+    topics: list[PopTopic] = msgspec.field(default_factory=list)
+    message: PoppedMessage | None = None

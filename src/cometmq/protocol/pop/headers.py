@@ -56,6 +56,17 @@ class AckMessageRequestHeader(Header):
     lite_topic: str | None = None
 
 
+class PopProgressRequestHeader(Header):
+    """Code 30005, which only CometMQ's brokers know. An empty `topic` stands for all that the group pops. With
+    `offset` the answer says what became of that message of a queue, which may be one of a retry topic.
+    """
+
+    consumer_group: str
+    topic: str = ""
+    queue_id: Int32 = -1
+    offset: Int64 = -1
+
+
 class ChangeInvisibleTimeRequestHeader(Header):
     """Code 200053. The message stays hidden for `invisible_time` ms from now on."""
 

@@ -168,7 +168,8 @@ class StateWriter:
     def close(self) -> None:
         """Try every write that is due once, and wait until all have ended. Idempotent.
 
-        A write may have another file written as it ends; that file is tried, too.
+        A write may have another file written as it ends; that file is tried, too. An error of a `capture` is a
+        failed write: the other files are written all the same.
         """
         if self._closed:
             return
@@ -186,10 +187,17 @@ class StateWriter:
         for file in files:
             if (due := self._states[file].due) is not None:
                 self._states[file].due = None
-                future = self._executor.submit(self._write, file, due.capture(), paced=False)
-                self._finish(file, due, future.exception(), 0.0)
+                self._finish(file, due, self._tried(file, due), 0.0)
             files += [added for added in self._states if added not in files]
         self._executor.shutdown(wait=True)
+
+    def _tried(self, file: JsonFile, job: _Job) -> BaseException | None:
+        """Write a file, and return why it could not be written, None if it was."""
+        try:
+            text = job.capture()
+        except Exception as error:  # noqa: BLE001 - a fault in one table must not cost the others
+            return error
+        return self._executor.submit(self._write, file, text, paced=False).exception()
 
     def _have_missing_written(self) -> None:
         idle = [
