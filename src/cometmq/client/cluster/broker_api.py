@@ -215,7 +215,7 @@ class BrokerApi:
             QueryAssignmentRequestBody(topic, group, client_id),
             what=f"the question which queues of {topic} to consume",
         )
-        body = decode_body(answer.body, QueryAssignmentResponseBody)
+        body = answer.body
         if body.message_queue_assignments is None:
             return None
         return [(each.message_queue.queue(), each.mode) for each in body.message_queue_assignments]

@@ -29,7 +29,7 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-# Seconds of the delay levels 1 to 18 (Java: messageDelayLevel). What failed for the n-th time waits as
+# Seconds of the delay levels 1 to 18 (Java: messageDelayLevel). A message that failed for the n-th time waits as
 # long as level 2 + n says, as in pull mode and as in Java (popDelayLevel).
 _LEVELS_S: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)  # fmt: skip
 _FIRST_LEVEL: Final = 3
@@ -47,7 +47,7 @@ class PopDivider:
     """Says what a member pops and pulls; see Divider. For the loop of its instance.
 
     With `pops` it pops all queues of all brokers. Else it asks a broker, as Java's consumers do
-    with setClientRebalance(false). What pull members have sent back is pulled in either case.
+    with setClientRebalance(false). Messages that pull members have sent back are pulled in either case.
     """
 
     def __init__(self, instance: ClientInstance, group: str, *, pops: bool) -> None:
@@ -173,7 +173,7 @@ class PoppedQueues:
         its consumer drops the message. Raises CometMQError.
         """
         if level < 0 or message.reconsume_times >= self._most_times:
-            # What the broker takes here is acknowledged afterwards.
+            # A message that the broker takes here is acknowledged afterwards.
             await self._returns.send_back(message, level)
             return
         await self.held.give_back(process_queue, message, delay_ms(level, message.reconsume_times))

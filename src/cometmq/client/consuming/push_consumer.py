@@ -164,8 +164,8 @@ class PushConsumer(GroupConsumer[GroupMember]):
     `max_reconsume_times` and the group's retryMaxTimes counts; Java's brokers have no such limit for
     pops, so -1 means 16 there. With `orderly` the messages of a queue come in batches: no member gets
     the next one before each message of the last one is acknowledged, and no lock is taken. A group
-    without an offset begins with the first message with FIRST_OFFSET, else behind the last one. What
-    members that pull have sent back before is pulled beside. Options of the other mode are
+    without an offset begins with the first message with FIRST_OFFSET, else behind the last one. Messages that members sent back in the mode "pull" are pulled
+    beside. Options of the other mode are
     refused. The brokers must know POP: CometMQ, or Java's from 5.0 on.
 
     With `client_rebalance=False` a consumer of mode "pull" asks a broker for its queues, and pops

@@ -113,7 +113,7 @@ class HeldMessages:
         self._owner = TaskOwner(f"popped-{group}")
         self._batches: dict[ProcessQueue, _Batch] = {}
         self._sources: defaultdict[MessageQueue, Source] = defaultdict(Source)
-        # What is being said to brokers.
+        # Calls to brokers that are under way.
         self._saying: set[asyncio.Task[None]] = set()
 
     def __contains__(self, process_queue: ProcessQueue) -> bool:
@@ -283,7 +283,7 @@ class HeldMessages:
             queue=str(batch.process_queue.queue),
             offsets=sorted(batch.receipts),
         )
-        # What listeners say of them counts no more, and none begins one.
+        # Results of listeners count no more, and none begins.
         batch.process_queue.dropped = True
         batch.let_go(list(batch.receipts))
         batch.receipts.clear()

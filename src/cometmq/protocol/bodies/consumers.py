@@ -50,7 +50,7 @@ class ConsumeStatus(Body):
 
 
 class PopProcessQueueInfo(Body):
-    """What a member holds of a queue that it pops."""
+    """Describes the messages that a member holds of a queue that it pops."""
 
     wait_ack_count: Int32 = 0
     droped: bool = False
