@@ -195,7 +195,7 @@ def test_what_is_popped_and_acknowledged_survives_kills(
 ) -> None:
     seed = seed_of("COMETMQ_CRASH_SEED")
     kills = KILLS // 2
-    with server_process("namesrv", tmp_path / "namesrv") as names, HeldPort() as held:
+    with server_process("namesrv", tmp_path) as names, HeldPort() as held:
         conf = configuration(tmp_path, flush, names.address, held.port)
         with Nursery() as nursery:
             ledger = asyncio.run(scenario(nursery, conf, names.address, kills, random.Random(seed)))

@@ -23,12 +23,10 @@ from cometmq.protocol.bodies.cluster import (
     LockBatchRequestBody,
     MessageQueueBean,
     QueryAssignmentRequestBody,
-    QueryAssignmentResponseBody,
     UnlockBatchRequestBody,
 )
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import Ext, RemotingCommand
-from cometmq.protocol.fastjson.dialect import decode_body
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import (
     ConsumerSendMsgBackRequestHeader,
