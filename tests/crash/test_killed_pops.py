@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash.nursery import ForkedBroker, Nursery
-from tests.integration.server_processes import HeldPort, server_process
+from tests.integration.server_processes import server_process
 from tests.seeds import seed_of
 from tests.waits import WAIT_S
 
@@ -31,6 +31,7 @@ from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
 from cometmq.aio import Producer, PushConsumer, SimpleConsumer
 from cometmq.client.popping.message import ReceivedMessage
 from cometmq.errors import CometMQError
+from cometmq.runtime.sockets.ports import HeldPort
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(0)]
 
