@@ -183,6 +183,7 @@ def test_only_messages_of_the_tag_come(face: Face, name: str) -> None:
     assert heard.bodies() == ["1"]
 
 
+@pytest.mark.faces("virtual", "blocking", seeds=5)
 def test_a_close_gives_back_what_no_listener_began(face: Face, name: str) -> None:
     fill(face, name, *(b"%d" % number for number in range(20)))
     began = Heard()
@@ -198,7 +199,9 @@ def test_a_close_gives_back_what_no_listener_began(face: Face, name: str) -> Non
     heard = Heard()
     consumer_of(face, name, heard)
     # Long before the five minutes are over.
+    begun = CLOCK.monotonic()
     heard.until(20 - len(began.messages))
+    assert CLOCK.monotonic() - begun < 120
     assert sorted(heard.bodies() + began.bodies()) == sorted(map(str, range(20)))
 
 

@@ -25,8 +25,9 @@ log = structlog.get_logger(__name__)
 LOOK_S: Final = 1.0
 # After this an acknowledgement that no broker took is sent again, while the message is hidden.
 ACK_RETRY_S: Final = 1.0
-# Brokers take no time of 0.
-AT_ONCE_MS: Final = 1
+# After this the group gets again what a member gives back that closes. By then its connection is
+# closed, or else its own pop that still waits at the broker would take the messages.
+RETURN_MS: Final = 1000
 # A broker that answers so knows the handle no more, and will not know it later.
 _FINAL: Final = frozenset(
     {ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.TOPIC_NOT_EXIST}
@@ -196,10 +197,9 @@ class HeldMessages:
         batch.let_go((message.queue_offset,))
 
     def give_back_unseen(self, receipts: Iterable[Receipt]) -> None:
-        """Have the group get messages again at once that came too late for this member."""
+        """Have the group get messages again soon that came too late for this member."""
         for receipt in receipts:
-            # This may be after the close.
-            self._instance.tasks.spawn(self._return(receipt), "give-back")
+            self._say(self._return(receipt), "give-back")
 
     async def close(self, running: Collection[MessageExt]) -> None:
         """Give back what no listener began, and wait for what is being said. Of the messages that are
@@ -231,7 +231,9 @@ class HeldMessages:
         return _Hidden(self._monotonic, self._monotonic() + self._hidden_s)
 
     def _say(self, saying: Coroutine[Any, Any, None], name: str) -> None:
-        task = self._owner.spawn(saying, name)
+        # After the close this is a task of the instance, if others use that.
+        owner = self._instance.tasks if self._owner.is_closed else self._owner
+        task = owner.spawn(saying, name)
         self._saying.add(task)
         task.add_done_callback(self._saying.discard)
 
@@ -263,7 +265,7 @@ class HeldMessages:
         if batch is not None:
             await batch.renewed()
         try:
-            await self._acknowledgements.hide(receipt, AT_ONCE_MS)
+            await self._acknowledgements.hide(receipt, RETURN_MS)
         except CometMQError as error:
             log.info("a message comes again only in its time", reason=str(error))
 

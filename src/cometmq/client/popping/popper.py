@@ -55,7 +55,7 @@ class QueuePopper:
     """Pops from one queue while there is room. `run` is a task of the consumer.
 
     A pop that waits at its broker when the popper stops goes on in a task of the instance, which
-    gives back at once what comes with its answer.
+    gives back what comes with its answer.
     """
 
     def __init__(self, context: PopContext, queue: MessageQueue, gate: asyncio.Event) -> None:
