@@ -167,7 +167,7 @@ def test_a_listener_that_takes_too_long_loses_its_message(cluster: Cluster) -> N
 
 
 def test_messages_that_cannot_be_hidden_for_longer_go_to_another_member(cluster: Cluster) -> None:
-    """What the listener says too late does not count."""
+    """A result that comes too late does not count."""
 
     async def scenario() -> None:
         await prepare(cluster)
