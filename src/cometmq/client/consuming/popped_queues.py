@@ -6,23 +6,26 @@ Java: RebalancePushImpl and ConsumeMessagePopConcurrentlyService.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
-from cometmq.client.consuming.consumption import QueueConsumption
+from cometmq.client.consuming.consume_hooks import Admission
+from cometmq.client.consuming.consumption import Finish, QueueConsumption
 from cometmq.client.consuming.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.rebalance import Division
-from cometmq.client.popping.popper import PopContext, QueuePopper
-from cometmq.client.popping.requests import ANY_QUEUE
-from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.client.popping.held import HeldMessages
+from cometmq.client.popping.popper import PopContext, PopOptions, QueuePopper
+from cometmq.client.popping.requests import ANY_QUEUE, PopRequests
+from cometmq.client.pulling.process_queue import ProcessQueue, failures_text
 from cometmq.errors import CometMQError, RemoteError
 from cometmq.model.message import MessageExt
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
+from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.bodies.consumers import PopProcessQueueInfo
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.tasks import TaskOwner
@@ -113,21 +116,39 @@ class PoppedQueues:
 
     def __init__(
         self,
-        context: PopContext,
+        instance: ClientInstance,
+        group: str,
+        options: PopOptions,
         gate: asyncio.Event,
         returns: Returns,
         owner: TaskOwner,
         *,
+        subscription: Callable[[str], SubscriptionData | None],
+        deliver: Callable[[ProcessQueue, list[MessageExt]], None],
+        admit: Admission,
         max_reconsume_times: int,
         ordered: bool,
+        from_newest: bool,
+        always: bool,
     ) -> None:
-        self._context = context
-        self.held = context.held
+        self.held = HeldMessages(instance, group, options.invisible_ms / 1000)
+        self._options = options
+        self._context = PopContext(
+            options=options,
+            requests=PopRequests(
+                instance=instance, group=group, ordered=ordered, from_newest=from_newest
+            ),
+            held=self.held,
+            subscription=subscription,
+            deliver=deliver,
+            admit=admit,
+        )
         self._gate = gate
         self._returns = returns
         self._owner = owner
         self._most_times = _JAVAS_TIMES if max_reconsume_times < 0 else max_reconsume_times
         self._ordered = ordered
+        self._always = always
         self._queues: dict[MessageQueue, _Popped] = {}
         # In order: the last batch of each queue, and what waits until no listener has the one before.
         self._last: dict[MessageQueue, ProcessQueue] = {}
@@ -152,7 +173,20 @@ class PoppedQueues:
             popped.popper.stop()
 
     def pops(self, topic: str) -> bool:
-        return any(queue.topic == topic for queue in self._queues)
+        """Return whether this member pops a topic: each one if it does so `always`."""
+        return self._always or any(queue.topic == topic for queue in self._queues)
+
+    def finishing(self, commit: Finish) -> Finish:
+        """Return what is done with consumed messages: popped ones are acknowledged, others go to `commit`."""
+        held = self.held
+
+        def finish(process_queue: ProcessQueue, offsets: Sequence[int]) -> None:
+            if process_queue in held:
+                held.finish(process_queue, offsets)
+            else:
+                commit(process_queue, offsets)
+
+        return finish
 
     def deliver(
         self,
@@ -178,8 +212,15 @@ class PoppedQueues:
             return
         await self.held.give_back(process_queue, message, delay_ms(level, message.reconsume_times))
 
-    def failures(self) -> dict[MessageQueue, str]:
-        return {q: each.popper.failure for q, each in self._queues.items() if each.popper.failure}
+    def properties(self) -> dict[str, str]:
+        """Return the properties that consoles show, under the names of Java's beans."""
+        failures = {q: each.popper.failure for q, each in self._queues.items()}
+        return {
+            "popInvisibleTime": str(self._options.invisible_ms),
+            "popBatchNums": str(self._options.batch_size),
+            "popThresholdForQueue": str(self._options.threshold_for_queue),
+            "popFailures": failures_text({q: why for q, why in failures.items() if why}),
+        }
 
     def infos(self) -> dict[MessageQueue, PopProcessQueueInfo]:
         """Describe the popped queues for brokers and consoles (Java: PopProcessQueueInfo)."""

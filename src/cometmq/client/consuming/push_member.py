@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -20,6 +20,7 @@ from cometmq.client.consuming.consumption import (
     committing,
 )
 from cometmq.client.consuming.inspected import direct_result
+from cometmq.client.consuming.leftovers import LEFTOVERS_INTERVAL_S, Leftovers
 from cometmq.client.consuming.listening import ConsumeJob, Listener
 from cometmq.client.consuming.orderly import (
     SUSPEND_MS,
@@ -32,13 +33,11 @@ from cometmq.client.consuming.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.membership.queue_locks import QueueLock, QueueLocks
-from cometmq.client.popping.held import HeldMessages
-from cometmq.client.popping.popper import PopContext, PopOptions
-from cometmq.client.popping.requests import PopRequests
+from cometmq.client.popping.popper import PopOptions
 from cometmq.client.pulling.damage import DamageControl
 from cometmq.client.pulling.process_queue import ProcessQueue, failures_text
 from cometmq.client.pulling.puller import PullContext, QueuePuller
-from cometmq.errors import ClientStateError, CometMQError
+from cometmq.errors import ClientStateError
 from cometmq.model.message import MessageExt
 from cometmq.model.names import is_retry_topic, retry_topic
 from cometmq.model.queue import MessageQueue
@@ -50,14 +49,11 @@ from cometmq.model.results import (
 from cometmq.model.subscription import MessageSelector, SubscriptionData
 from cometmq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from cometmq.protocol.fastjson.queue_table import queue_table
-from cometmq.protocol.pop.handle import pop_retry_topic
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
 PERSIST_INTERVAL_S: Final = 5.0
-# Between two looks whether the group has popped messages in vain.
-LEFTOVERS_INTERVAL_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +111,21 @@ class GroupMember:
         self._popped: PoppedQueues | None = None
         if options.division is not None:
             divider = PopDivider(instance, group, pops=options.division == "pop")
-            self._popped = self._new_popped()
+            self._popped = PoppedQueues(
+                instance,
+                group,
+                options.pop,
+                self._gate,
+                self._returns,
+                self._owner,
+                subscription=self._subscription,
+                deliver=self._deliver_popped,
+                admit=self._admit,
+                max_reconsume_times=options.max_reconsume_times,
+                ordered=options.orderly,
+                from_newest=options.consume_from is not ConsumeFromWhere.FIRST_OFFSET,
+                always=options.division == "pop",
+            )
         self.membership = Membership(
             instance,
             group,
@@ -177,7 +187,8 @@ class GroupMember:
         if self._popped is not None:
             self._popped.held.start()
         if self._clustering:
-            self._owner.every(LEFTOVERS_INTERVAL_S, self._look_for_leftovers, "left", first_s=0)
+            leftovers = Leftovers(self._instance, self._group, self.membership, self._pops)
+            self._owner.every(LEFTOVERS_INTERVAL_S, leftovers.look, "leftovers", first_s=0)
         if self._locks is not None:
             self._owner.spawn(self._locks.run(), "renew-locks")
 
@@ -326,7 +337,7 @@ class GroupMember:
                     if assignment.puller.failure
                 }
             ),
-            **self._pop_properties(),
+            **({} if self._popped is None else self._popped.properties()),
             "queuesNotBegun": failures_text(self.membership.not_begun),
             **self._damage.properties(),
         }
@@ -337,41 +348,6 @@ class GroupMember:
             return "POP"
         return "PULL"
 
-    def _pop_properties(self) -> dict[str, str]:
-        if self._popped is None:
-            return {}
-        pop = self._options.pop
-        return {
-            "popInvisibleTime": str(pop.invisible_ms),
-            "popBatchNums": str(pop.batch_size),
-            "popThresholdForQueue": str(pop.threshold_for_queue),
-            "popFailures": failures_text(self._popped.failures()),
-        }
-
-    def _new_popped(self) -> PoppedQueues:
-        instance, options = self._instance, self._options
-        context = PopContext(
-            options=options.pop,
-            requests=PopRequests(
-                instance=instance,
-                group=self._group,
-                ordered=options.orderly,
-                from_newest=options.consume_from is not ConsumeFromWhere.FIRST_OFFSET,
-            ),
-            held=HeldMessages(instance, self._group, options.pop.invisible_ms / 1000),
-            subscription=self._subscription,
-            deliver=self._deliver_popped,
-            admit=self._admit,
-        )
-        return PoppedQueues(
-            context,
-            self._gate,
-            self._returns,
-            self._owner,
-            max_reconsume_times=options.max_reconsume_times,
-            ordered=options.orderly,
-        )
-
     def _subscription(self, topic: str) -> SubscriptionData | None:
         return self.membership.subscription(topic)
 
@@ -380,21 +356,11 @@ class GroupMember:
         self._stats.pulled(process_queue.queue.topic, len(messages), 0.0)
         self._popped.deliver(self._consumption, process_queue, messages)
 
-    def _finish_with(self, commit: Finish) -> Finish:
-        """Return what is done with consumed messages: popped ones are acknowledged, the offsets of
-        others are committed.
-        """
-        popped = self._popped
-        if popped is None:
-            return commit
+    def _finish(self, commit: Finish) -> Finish:
+        return commit if self._popped is None else self._popped.finishing(commit)
 
-        def finish(process_queue: ProcessQueue, offsets: Sequence[int]) -> None:
-            if process_queue in popped.held:
-                popped.held.finish(process_queue, offsets)
-            else:
-                commit(process_queue, offsets)
-
-        return finish
+    def _pops(self, topic: str) -> bool:
+        return self._popped is not None and self._popped.pops(topic)
 
     async def _send_back(
         self, process_queue: ProcessQueue, message: MessageExt, level: int
@@ -403,34 +369,6 @@ class GroupMember:
             await self._popped.refuse(process_queue, message, level)
         else:
             await self._returns.send_back(message, level)
-
-    async def _look_for_leftovers(self) -> None:
-        """Pull what this group's members have popped in vain, where this one does not pop.
-
-        Pops read that retry topic by themselves. Java's consumers pull it if they let the broker
-        divide the queues; without it, what failed before a change from pops to pulls is never read.
-        """
-        for subscription in self.membership.subscriptions():
-            topic = subscription.topic
-            if is_retry_topic(topic):
-                continue
-            left = pop_retry_topic(self._group, topic)
-            known = self.membership.subscription(left) is not None
-            pops = self._options.division == "pop" or (
-                self._popped is not None and self._popped.pops(topic)
-            )
-            if pops and known:
-                self.membership.unsubscribe(left)
-            elif not pops and not known and await self._exists(left):
-                self.membership.subscribe(left, MessageSelector())
-
-    async def _exists(self, topic: str) -> bool:
-        try:
-            await self._instance.routes.refresh(topic)
-        except CometMQError as error:
-            log.debug("the group has popped nothing in vain", topic=topic, reason=str(error))
-            return False
-        return True
 
     def _new_returns(self) -> Returns:
         times = self._options.max_reconsume_times
@@ -445,7 +383,7 @@ class GroupMember:
             return OrderlyConsumption(
                 self._group,
                 listener,
-                self._finish_with(committing_in_order(self._offsets)),
+                self._finish(committing_in_order(self._offsets)),
                 returns.send_to_retry_topic if self._clustering else None,
                 concurrency=options.concurrency,
                 batch_max_size=options.batch_max_size,
@@ -462,7 +400,7 @@ class GroupMember:
         return Consumption(
             self._group,
             listener,
-            self._finish_with(committing(self._offsets)),
+            self._finish(committing(self._offsets)),
             self._send_back if self._clustering else None,
             concurrency=options.concurrency,
             batch_max_size=options.batch_max_size,
