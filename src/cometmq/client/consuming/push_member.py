@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -205,7 +206,9 @@ class GroupMember:
         await self._owner.close()
         await self._consumption.close(timeout_s)
         if self._popped is not None:
-            running = [m for job in self._consumption.runner.running() for m in job.messages]
+            running: defaultdict[ProcessQueue, set[int]] = defaultdict(set)
+            for job in self._consumption.runner.running():
+                running[job.process_queue].update(m.queue_offset for m in job.messages)
             await self.membership.finish(
                 self._popped.held.close(running), "brokers do not take acknowledgements in time"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -201,22 +201,14 @@ class HeldMessages:
         for receipt in receipts:
             self._say(self._return(receipt), "give-back")
 
-    async def close(self, running: Collection[MessageExt]) -> None:
-        """Give back what no listener began, and wait for what is being said. Of the messages that are
+    async def close(self, running: Mapping[ProcessQueue, Collection[int]]) -> None:
+        """Give back what no listener began, and wait for what is being said. Of the offsets that are
         `running` nothing is said: they come again when their time is over, unless it was said before.
         """
-        busy = {id(message) for message in running}
-        for batch in list(self._batches.values()):
-            batch.process_queue.dropped = True
-            begun = {
-                message.queue_offset
-                for message in running
-                if message.queue_offset in batch.receipts and id(message) in busy
-            }
-            unseen = [batch.take(offset) for offset in list(batch.receipts) if offset not in begun]
-            for receipt in unseen:
-                assert receipt is not None
-                self._say(self._return(receipt, batch), "give-back")
+        for process_queue, batch in self._batches.items():
+            process_queue.dropped = True
+            for offset in sorted(batch.receipts.keys() - running.get(process_queue, ())):
+                self._say(self._return(batch.receipts.pop(offset), batch), "give-back")
         self._batches.clear()
         while self._saying:
             await asyncio.wait(self._saying)
