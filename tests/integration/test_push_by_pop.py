@@ -15,7 +15,7 @@ from tests.waits import CLOCK, WAIT_S, eventually
 from cometmq import ConsumeReport, ConsumeResult, Message, MessageExt, MessageQueue
 from cometmq.errors import IllegalArgumentError
 
-pytestmark = pytest.mark.faces("virtual", "blocking")
+pytestmark = [pytest.mark.faces("virtual", "blocking")]
 
 # The shortest time for which a push consumer hides what it pops.
 HIDDEN_MS = 5_000
