@@ -16,6 +16,7 @@ from cometmq.client.namespaces import Namespace, namespace_of
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.client.running import Lifecycle
 from cometmq.model.names import check_group
+from cometmq.model.queue import MessageQueue
 from cometmq.remoting.credentials import Credentials
 from cometmq.remoting.hooks import RpcHook
 from cometmq.runtime.clock import Clock
@@ -162,14 +163,16 @@ class AsyncClient(Lifecycle[ClientInstance]):
         if instance is None:
             return ClientLoad(self._visible_group)
         cached: dict[str, Cached] = {}
+        queues: set[MessageQueue] = set()  # popped batches of one queue are several process queues
         for process_queue in self._process_queues():
             topic = self._namespace.unwrap(process_queue.queue.topic)
             known = cached.get(topic, Cached())
             cached[topic] = Cached(
-                known.queues + 1,
+                known.queues + (process_queue.queue not in queues),
                 known.messages + len(process_queue),
                 known.size_bytes + process_queue.size_bytes,
             )
+            queues.add(process_queue.queue)
         sends, sends_bytes = self._pending_sends()
         return ClientLoad(
             self._visible_group, instance.remoting.addresses(), sends, sends_bytes, cached

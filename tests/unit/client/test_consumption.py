@@ -8,7 +8,7 @@ import pytest
 from tests.unit.client.fakes import FakeInstance
 from tests.waits import until
 
-from cometmq.client.consuming.consumption import Consumption
+from cometmq.client.consuming.consumption import Consumption, committing
 from cometmq.client.membership.offset_store import RemoteOffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import RemoteError
@@ -45,7 +45,7 @@ class Bench:
         self.consumption = Consumption(
             "g",
             self._listen,
-            self.offsets,
+            committing(self.offsets),
             None if broadcasting else self._send_back,
             concurrency=2,
             batch_max_size=batch_max_size,
@@ -70,7 +70,7 @@ class Bench:
         later = self.bad.intersection(offsets)
         return ConsumeResult.RECONSUME_LATER if later else ConsumeResult.SUCCESS
 
-    async def _send_back(self, message: MessageExt, level: int) -> None:
+    async def _send_back(self, _queue: ProcessQueue, message: MessageExt, level: int) -> None:
         if self.holds_back is not None:
             await self.holds_back.wait()
         if self.broken:

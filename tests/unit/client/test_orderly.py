@@ -9,7 +9,7 @@ import pytest
 from tests.unit.client.fakes import FakeInstance
 from tests.waits import WAIT_S, until
 
-from cometmq.client.consuming.orderly import OrderlyConsumption
+from cometmq.client.consuming.orderly import OrderlyConsumption, committing_in_order
 from cometmq.client.membership.offset_store import RemoteOffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import RemoteError
@@ -38,7 +38,7 @@ class Bench:
         self.hold: asyncio.Event | None = None
         settings = {"concurrency": 4, "batch_max_size": 1, "suspend_ms": 10, **options}
         self.consumption = OrderlyConsumption(
-            "g", self._listen, self.offsets, self._retire, **settings
+            "g", self._listen, committing_in_order(self.offsets), self._retire, **settings
         )
 
     def pulled(self, *offsets: int) -> list[MessageExt]:

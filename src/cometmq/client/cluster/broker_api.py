@@ -22,6 +22,7 @@ from cometmq.protocol.bodies.cluster import (
     HeartbeatData,
     LockBatchRequestBody,
     MessageQueueBean,
+    QueryAssignmentRequestBody,
     UnlockBatchRequestBody,
 )
 from cometmq.protocol.codes import ResponseCode
@@ -198,6 +199,24 @@ class BrokerApi:
             CheckClientRequestBody(client_id, group, subscription),
             what=f"the subscription to {subscription.topic}",
         )
+
+    async def query_assignment(
+        self, address: str, topic: str, group: str, client_id: str
+    ) -> list[tuple[MessageQueue, str]] | None:
+        """Return the queues that a member is to consume, each with PULL or POP, or None if the broker
+        has no opinion (code 400).
+        """
+        answer = await self._remoting.ask(
+            address,
+            requests.QUERY_ASSIGNMENT,
+            NoHeader(),
+            QueryAssignmentRequestBody(topic, group, client_id),
+            what=f"the question which queues of {topic} to consume",
+        )
+        body = answer.body
+        if body.message_queue_assignments is None:
+            return None
+        return [(each.message_queue.queue(), each.mode) for each in body.message_queue_assignments]
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
         """Return the client ids of a group's members. RemoteError (code 1) says there is none."""

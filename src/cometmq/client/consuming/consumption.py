@@ -1,4 +1,4 @@
-"""Consumes pulled messages concurrently (Java: ConsumeMessageConcurrentlyService)."""
+"""Consumes pulled and popped messages concurrently (Java: ConsumeMessageConcurrentlyService)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,23 @@ LOCAL_RETRY_S: Final = 5.0
 EXPIRED_DELAY_LEVEL: Final = 3
 CONSUME_TIMEOUT_S: Final = 15 * 60.0
 
-# Hands a message to the broker for a later delivery, with a delay level. Raises CometMQError when
-# the broker does not take the message.
-SendBack = Callable[[MessageExt, int], Awaitable[None]]
+# Hands a message of a queue to the broker for a later delivery, with a delay level. Raises
+# CometMQError when the broker does not take the message.
+SendBack = Callable[[ProcessQueue, MessageExt, int], Awaitable[None]]
+
+# Removes messages of these offsets from a queue, and notes that they are done with.
+Finish = Callable[[ProcessQueue, Sequence[int]], None]
+
+
+def committing(offsets: OffsetStore) -> Finish:
+    """Return what is done with pulled messages: the offset below which all are done is committed."""
+
+    def finish(process_queue: ProcessQueue, done: Sequence[int]) -> None:
+        below = process_queue.remove(done)
+        if below >= 0 and not process_queue.dropped:
+            offsets.update(process_queue.queue, below, increase_only=True)
+
+    return finish
 
 
 class QueueConsumption(Protocol):
@@ -69,7 +83,7 @@ class _Account:
 
 
 class Consumption:
-    """Cuts pulled messages into jobs, and acts on their outcomes. For the loop's thread.
+    """Cuts pulled or popped messages into jobs, and acts on their outcomes. For the loop's thread.
 
     Without `send_back` (broadcasting) a message that the listener refuses is left behind. With it,
     a listener that takes longer than `consume_timeout_s` loses its messages to a later delivery,
@@ -81,7 +95,7 @@ class Consumption:
         self,
         group: str,
         listener: Listener,
-        offsets: OffsetStore,
+        finish: Finish,
         send_back: SendBack | None,
         *,
         concurrency: int,
@@ -96,7 +110,7 @@ class Consumption:
         self._group = group
         self._stats = stats or ConsumeStats(clock.monotonic)
         self._waiting: dict[ConsumeJob, asyncio.Future[None]] = {}
-        self._offsets = offsets
+        self._finish = finish
         self._send_back = send_back
         self.batch_max_size = batch_max_size
         self._local_retry_s = local_retry_s
@@ -181,11 +195,6 @@ class Consumption:
             if account.offsets:
                 self._finish(process_queue, account.offsets)
 
-    def _finish(self, process_queue: ProcessQueue, offsets: Sequence[int]) -> None:
-        below = process_queue.remove(offsets)
-        if below >= 0 and not process_queue.dropped:
-            self._offsets.update(process_queue.queue, below, increase_only=True)
-
     def _sort(self, job: ConsumeJob) -> tuple[Sequence[MessageExt], list[MessageExt]]:
         """Return the messages of a job that are done with, and those to deliver again."""
         count = 0
@@ -231,7 +240,7 @@ class Consumption:
     ) -> bool:
         assert self._send_back is not None, "broadcasting sends nothing back"
         try:
-            await self._send_back(message, level)
+            await self._send_back(process_queue, message, level)
         except CometMQError as error:
             log.warning(
                 "a message could not be sent back, it stays here",

@@ -22,7 +22,7 @@ class _Member(Protocol):
     @property
     def membership(self) -> Membership: ...
 
-    def assigned(self) -> Collection[MessageQueue]: ...
+    def all_assigned(self) -> Collection[MessageQueue]: ...
 
     def damage_counts(self) -> DamageCounts: ...
 
@@ -54,9 +54,9 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
 
     def assigned_queues(self) -> list[MessageQueue]:
         """Return this member's queues at present. A push consumer has those of its group's retry
-        topic, too.
+        topic, too. One that it pops has the number -1 if it stands for all of its broker.
         """
-        return sorted(map(self._namespace.unwrap_queue, self._running_member().assigned()))
+        return sorted(map(self._namespace.unwrap_queue, self._running_member().all_assigned()))
 
     def damage_counts(self) -> DamageCounts:
         """Return what became of damaged messages since the start, and which queues are stopped."""

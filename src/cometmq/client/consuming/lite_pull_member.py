@@ -194,6 +194,9 @@ class LitePullMember:
 
     # Positions
 
+    def all_assigned(self) -> Collection[MessageQueue]:
+        return self.assigned()
+
     def assigned(self) -> Collection[MessageQueue]:
         return self._assignments.keys()
 

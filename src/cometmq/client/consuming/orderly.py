@@ -11,6 +11,7 @@ import structlog
 
 from cometmq.client.consuming.consume_hooks import ConsumeHooks
 from cometmq.client.consuming.consume_stats import ConsumeStats
+from cometmq.client.consuming.consumption import Finish
 from cometmq.client.consuming.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
 from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
@@ -35,6 +36,18 @@ UNLIMITED_RECONSUME_TIMES: Final = 2**31 - 1
 Retire = Callable[[MessageExt], Awaitable[None]]
 
 
+def committing_in_order(offsets: OffsetStore) -> Finish:
+    """Return what is done with messages pulled in order: the offset behind them is committed."""
+
+    def finish(process_queue: ProcessQueue, done: Sequence[int]) -> None:
+        below = process_queue.remove(done)
+        # This member still owns a dropped queue: it releases the queue after the last listener.
+        if below >= 0 and not process_queue.forfeited:
+            offsets.update(process_queue.queue, below, increase_only=False)
+
+    return finish
+
+
 class OrderlyConsumption:
     """Gives every queue a worker of its own. For the loop's thread.
 
@@ -47,7 +60,7 @@ class OrderlyConsumption:
         self,
         group: str,
         listener: Listener,
-        offsets: OffsetStore,
+        finish: Finish,
         retire: Retire | None,
         *,
         concurrency: int,
@@ -60,7 +73,7 @@ class OrderlyConsumption:
     ) -> None:
         self._group = group
         self._stats = stats or ConsumeStats(clock.monotonic)
-        self._offsets = offsets
+        self._finish_offsets = finish
         self._retire = retire
         self.batch_max_size = batch_max_size
         self._max_reconsume_times = max_reconsume_times
@@ -160,10 +173,7 @@ class OrderlyConsumption:
         return True
 
     def _finish(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
-        below = process_queue.remove([message.queue_offset for message in messages])
-        # This member still owns a dropped queue: it releases the queue after the last listener.
-        if below >= 0 and not process_queue.forfeited:
-            self._offsets.update(process_queue.queue, below, increase_only=False)
+        self._finish_offsets(process_queue, [message.queue_offset for message in messages])
 
     def _on_done(self, jobs: list[ConsumeJob]) -> None:
         for job in jobs:

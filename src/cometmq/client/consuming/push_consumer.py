@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import KW_ONLY, dataclass
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.group_consumer import GroupConsumer
@@ -14,15 +14,31 @@ from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_range
 from cometmq.client.options import choice, takes
+from cometmq.client.popping.popper import PopOptions
 from cometmq.client.pulling.process_queue import FlowLimits
 from cometmq.client.pulling.puller import PullOptions
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.model.results import (
+    ConsumeFromWhere,
     DamagedMessage,
+    MessageModel,
 )
 
 CLOSE_TIMEOUT_MS: Final = 10_000
 CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
+
+# Options that say nothing to a consumer of the other mode.
+_PULL_ONLY: Final = (
+    "message_model", "local_offset_dir", "allocation", "consume_timestamp_ms", "pull_batch_size",
+    "pull_interval_ms", "pull_threshold_for_queue", "pull_threshold_size_for_queue_bytes",
+    "pull_threshold_for_topic", "pull_threshold_size_for_topic_bytes", "consume_max_span",
+    "on_damaged", "client_rebalance",
+)  # fmt: skip
+_POP_ONLY: Final = ("pop_batch_size", "pop_invisible_ms", "pop_threshold_for_queue")
+_REMEDIES: Final = {
+    "pop": "take mode='pull'",
+    "pull": "take mode='pop', or client_rebalance=False to follow the brokers' choice",
+}
 
 ListenerT = TypeVar("ListenerT", bound=Listener)
 
@@ -45,9 +61,18 @@ class PushConsumerOptions(GroupOptions):
     pull_threshold_size_for_topic_bytes: int = -1
     on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER
     close_timeout_ms: int = CLOSE_TIMEOUT_MS
+    mode: Literal["pull", "pop"] = "pull"
+    client_rebalance: bool = True
+    pop_batch_size: int = 32
+    pop_invisible_ms: int = 60_000
+    pop_threshold_for_queue: int = 96
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_mode()
+        check_range("pop_batch_size", self.pop_batch_size, 1, 32)
+        check_range("pop_invisible_ms", self.pop_invisible_ms, 5_000, 300_000)
+        check_range("pop_threshold_for_queue", self.pop_threshold_for_queue, 1, 1000)
         # The ranges of DefaultMQPushConsumerImpl.checkConfig.
         check_range("concurrency", self.concurrency, 1, 1000)
         check_range("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1024)
@@ -64,6 +89,34 @@ class PushConsumerOptions(GroupOptions):
         check_range("close_timeout_ms", self.close_timeout_ms, 0, 24 * 3600 * 1000)
         check_flag("orderly", self.orderly)
         self.on_damaged = choice("on_damaged", self.on_damaged, DamagedMessage)
+
+    @property
+    def division(self) -> Literal["pop", "ask"] | None:
+        """Return who divides the queues: none are divided, a broker does it, or the members do."""
+        if self.mode == "pop":
+            return "pop"
+        # As in Java, a broker divides none for these.
+        divided = self.orderly or self.message_model is MessageModel.BROADCASTING
+        return None if self.client_rebalance or divided else "ask"
+
+    def _check_mode(self) -> None:
+        if self.mode not in ("pull", "pop"):
+            raise IllegalArgumentError(f"mode is {self.mode!r:.100}; it is 'pull' or 'pop'")
+        check_flag("client_rebalance", self.client_rebalance)
+        for option, meant in ((_PULL_ONLY, "pop"), (_POP_ONLY, "pull")):
+            if self.mode != meant or (meant == "pull" and not self.client_rebalance):
+                continue
+            for name in option:
+                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                    raise IllegalArgumentError(
+                        f"{name} means nothing to a consumer of mode={meant!r}; leave it out, or "
+                        f"{_REMEDIES[meant]}"
+                    )
+        if self.mode == "pop" and self.consume_from is ConsumeFromWhere.TIMESTAMP:
+            raise IllegalArgumentError(
+                "consume_from is TIMESTAMP, and a group that pops begins with the first message or "
+                "behind the last one; take FIRST_OFFSET or LAST_OFFSET, or mode='pull'"
+            )
 
 
 class PushConsumer(GroupConsumer[GroupMember]):
@@ -101,6 +154,24 @@ class PushConsumer(GroupConsumer[GroupMember]):
     environment's ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR, else ~/.rocketmq_offsets), in a directory
     named after its client id. So consumers of one group on one host need an `instance_name` each.
 
+    With `mode="pop"` the brokers give each message to whichever member asks, and hide it from the
+    others for `pop_invisible_ms` (5 s to 5 min), which the consumer renews while a listener works. So
+    no queue belongs to a member: there may be more members than queues, and nothing is rebalanced
+    when one comes or goes. Each message is acknowledged by itself, those of one moment in one
+    request. The consumer pops up to `pop_batch_size` at a time, and no more while
+    `pop_threshold_for_queue` messages of a broker's topic are held here. After anything but SUCCESS
+    the message comes again after as long as in pull mode, to any member. The lower of
+    `max_reconsume_times` and the group's retryMaxTimes counts; Java's brokers have no such limit for
+    pops, so -1 means 16 there. With `orderly` the messages of a queue come in batches: no member gets
+    the next one before each message of the last one is acknowledged, and no lock is taken. A group
+    without an offset begins with the first message with FIRST_OFFSET, else behind the last one. Messages that members sent back in the mode "pull" are pulled
+    beside. Options of the other mode are
+    refused. The brokers must know POP: CometMQ, or Java's from 5.0 on.
+
+    With `client_rebalance=False` a consumer of mode "pull" asks a broker for its queues, and pops
+    instead if an operator chose so for the group (`cometmq admin setConsumeMode`), as Java's do.
+    Consumers that are `orderly` or broadcasting do not ask, and pull.
+
     `on_damaged` says what the consumer does with a message that is not what was stored (its body
     contradicts its CRC, or the broker's bytes are no record of the queue); see DamagedMessage. By
     default it sends the bytes to the dead-letter topic, with the properties DAMAGED_TOPIC,
@@ -133,6 +204,10 @@ class PushConsumer(GroupConsumer[GroupMember]):
             max_reconsume_times=options.max_reconsume_times,
             on_damaged=options.on_damaged,
             allocation=options.allocation,
+            division=options.division,
+            pop=PopOptions(
+                options.pop_batch_size, options.pop_invisible_ms, options.pop_threshold_for_queue
+            ),
             pull=PullOptions(
                 options.pull_batch_size,
                 options.pull_interval_ms,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 import structlog
 
@@ -15,19 +16,25 @@ from cometmq.client.consuming.consumption import (
     CONSUME_TIMEOUT_S,
     LOCAL_RETRY_S,
     Consumption,
+    Finish,
     QueueConsumption,
+    committing,
 )
 from cometmq.client.consuming.inspected import direct_result
+from cometmq.client.consuming.leftovers import LEFTOVERS_INTERVAL_S, Leftovers
 from cometmq.client.consuming.listening import ConsumeJob, Listener
 from cometmq.client.consuming.orderly import (
     SUSPEND_MS,
     UNLIMITED_RECONSUME_TIMES,
     OrderlyConsumption,
+    committing_in_order,
 )
+from cometmq.client.consuming.popped_queues import PopDivider, PoppedQueues
 from cometmq.client.consuming.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.membership.queue_locks import QueueLock, QueueLocks
+from cometmq.client.popping.popper import PopOptions
 from cometmq.client.pulling.damage import DamageControl
 from cometmq.client.pulling.process_queue import ProcessQueue, failures_text
 from cometmq.client.pulling.puller import PullContext, QueuePuller
@@ -36,17 +43,18 @@ from cometmq.model.message import MessageExt
 from cometmq.model.names import is_retry_topic, retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
+    ConsumeFromWhere,
     DamageCounts,
     DamagedMessage,
 )
-from cometmq.model.subscription import MessageSelector
+from cometmq.model.subscription import MessageSelector, SubscriptionData
 from cometmq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+from cometmq.protocol.fastjson.queue_table import queue_table
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
 PERSIST_INTERVAL_S: Final = 5.0
-# Java: DefaultMQPushConsumerImpl.getMaxReconsumeTimes, where -1 means 16.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +69,9 @@ class ConsumerOptions(MemberOptions):
     max_reconsume_times: int = -1
     local_retry_s: float = LOCAL_RETRY_S
     on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER
+    # None: this member only pulls, and divides the queues itself.
+    division: Literal["pop", "ask"] | None = None
+    pop: PopOptions = field(default_factory=PopOptions)
 
 
 @dataclass(slots=True)
@@ -92,6 +103,30 @@ class GroupMember:
             self._locks = QueueLocks(
                 instance, group, self._lock_lost, self._still_current, instance.clock.monotonic
             )
+        self._gate = asyncio.Event()
+        self._gate.set()
+        self._returns = self._new_returns()
+        visible_group = options.namespace.unwrap(group)
+        self._admit = Admission(options.hooks, visible_group, options.namespace)
+        divider: PopDivider | None = None
+        self._popped: PoppedQueues | None = None
+        if options.division is not None:
+            divider = PopDivider(instance, group, pops=options.division == "pop")
+            self._popped = PoppedQueues(
+                instance,
+                group,
+                options.pop,
+                self._gate,
+                self._returns,
+                self._owner,
+                subscription=self._subscription,
+                deliver=self._deliver_popped,
+                admit=self._admit,
+                max_reconsume_times=options.max_reconsume_times,
+                ordered=options.orderly,
+                from_newest=options.consume_from is not ConsumeFromWhere.FIRST_OFFSET,
+                always=options.division == "pop",
+            )
         self.membership = Membership(
             instance,
             group,
@@ -101,18 +136,16 @@ class GroupMember:
             consume_type="CONSUME_PASSIVELY",
             # A broker that restarted has forgotten the locks.
             on_rebalance=self._locks.renew_soon if self._locks is not None else None,
+            divider=divider,
+            pops=self._popped,
         )
         self._offsets = self.membership.offsets
-        self._gate = asyncio.Event()
-        self._gate.set()
         self._stats = ConsumeStats(instance.clock.monotonic)
         # Dropped queues whose messages a listener here still has.
         self._leaving: dict[MessageQueue, ProcessQueue] = {}
-        visible_group = options.namespace.unwrap(group)
         self._consume_hooks = ConsumeHooks(
             options.hooks, visible_group, options.namespace, options.consume_timeout_s
         )
-        self._returns = self._new_returns()
         self._damage = DamageControl(
             options.on_damaged,
             group,
@@ -132,7 +165,7 @@ class GroupMember:
             on_offset_moved=self._offset_moved,
             damage=self._damage,
             queue_count=self._queue_count,
-            admit=Admission(options.hooks, visible_group, options.namespace),
+            admit=self._admit,
         )
         self._consumption = self._new_consumption(listener)
         for topic, selector in subscriptions.items():
@@ -152,6 +185,11 @@ class GroupMember:
         ready = [topic for topic in topics if not is_retry_topic(topic)]
         await self.membership.start(ready, PERSIST_INTERVAL_S, lambda: self.close(0))
         self._owner.every(SAMPLE_INTERVAL_S, self._stats.sample, "stats")
+        if self._popped is not None:
+            self._popped.held.start()
+        if self._clustering:
+            leftovers = Leftovers(self._instance, self._group, self.membership, self._pops)
+            self._owner.every(LEFTOVERS_INTERVAL_S, leftovers.look, "leftovers", first_s=0)
         if self._locks is not None:
             self._owner.spawn(self._locks.run(), "renew-locks")
 
@@ -161,10 +199,20 @@ class GroupMember:
             assignment.puller.stop()
             if self._locks is not None:
                 assignment.process_queue.dropped = True
+        if self._popped is not None:
+            self._popped.stop()
         for assignment in list(self._assignments.values()):
             await assignment.puller.end(assignment.task)
         await self._owner.close()
         await self._consumption.close(timeout_s)
+        if self._popped is not None:
+            running: defaultdict[ProcessQueue, set[int]] = defaultdict(set)
+            for job in self._consumption.runner.running():
+                running[job.process_queue].update(m.queue_offset for m in job.messages)
+            await self.membership.finish(
+                self._popped.held.close(running), "brokers do not take acknowledgements in time"
+            )
+            await self._popped.held.abandon()
         await self.membership.finish(
             self._hand_over_all(), "offsets not committed or queues not unlocked in time"
         )
@@ -196,6 +244,11 @@ class GroupMember:
 
     def assigned(self) -> Collection[MessageQueue]:
         return self._assignments.keys()
+
+    def all_assigned(self) -> list[MessageQueue]:
+        """Return what this member pulls and what it pops."""
+        popped = [] if self._popped is None else self._popped.assigned()
+        return [*self._assignments, *popped]
 
     async def take(self, queue: MessageQueue) -> None:
         if queue in self._leaving or self._consumption.busy(queue):
@@ -242,12 +295,15 @@ class GroupMember:
         return self.membership.known_offsets(topic)
 
     def process_queues(self) -> list[ProcessQueue]:
-        """Return the queues that are pulled. For any thread."""
-        return [assignment.process_queue for assignment in list(self._assignments.values())]
+        """Return the queues that are pulled, and the batches that were popped. For any thread."""
+        pulled = [assignment.process_queue for assignment in list(self._assignments.values())]
+        return pulled if self._popped is None else pulled + self._popped.held.process_queues()
 
     def running_info(self) -> ConsumerRunningInfo:
         queues = [assignment.process_queue for assignment in self._assignments.values()]
         info = self.membership.running_info(queues, self._properties())
+        if self._popped is not None:
+            info.mq_pop_table = queue_table(self._popped.infos())
         info.status_table = {s.topic: self._stats.status(s.topic) for s in info.subscription_set}
         return info
 
@@ -265,6 +321,7 @@ class GroupMember:
         options = self._options
         concurrency = str(self._consumption.runner.concurrency)
         return {
+            "messageRequestMode": self._mode(),
             "PROP_CONSUMEORDERLY": "true" if options.orderly else "false",
             "PROP_THREADPOOL_CORE_SIZE": concurrency,
             "consumeThreadMin": concurrency,
@@ -283,9 +340,38 @@ class GroupMember:
                     if assignment.puller.failure
                 }
             ),
+            **({} if self._popped is None else self._popped.properties()),
             "queuesNotBegun": failures_text(self.membership.not_begun),
             **self._damage.properties(),
         }
+
+    def _mode(self) -> str:
+        """Return whether this member pops messages (POP), whatever it pulls beside, or pulls all."""
+        if self._options.division == "pop" or (self._popped and self._popped.assigned()):
+            return "POP"
+        return "PULL"
+
+    def _subscription(self, topic: str) -> SubscriptionData | None:
+        return self.membership.subscription(topic)
+
+    def _deliver_popped(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
+        assert self._popped is not None, "delivers"
+        self._stats.pulled(process_queue.queue.topic, len(messages), 0.0)
+        self._popped.deliver(self._consumption, process_queue, messages)
+
+    def _finish(self, commit: Finish) -> Finish:
+        return commit if self._popped is None else self._popped.finishing(commit)
+
+    def _pops(self, topic: str) -> bool:
+        return self._popped is not None and self._popped.pops(topic)
+
+    async def _send_back(
+        self, process_queue: ProcessQueue, message: MessageExt, level: int
+    ) -> None:
+        if self._popped is not None and process_queue in self._popped.held:
+            await self._popped.refuse(process_queue, message, level)
+        else:
+            await self._returns.send_back(message, level)
 
     def _new_returns(self) -> Returns:
         times = self._options.max_reconsume_times
@@ -300,7 +386,7 @@ class GroupMember:
             return OrderlyConsumption(
                 self._group,
                 listener,
-                self._offsets,
+                self._finish(committing_in_order(self._offsets)),
                 returns.send_to_retry_topic if self._clustering else None,
                 concurrency=options.concurrency,
                 batch_max_size=options.batch_max_size,
@@ -317,8 +403,8 @@ class GroupMember:
         return Consumption(
             self._group,
             listener,
-            self._offsets,
-            returns.send_back if self._clustering else None,
+            self._finish(committing(self._offsets)),
+            self._send_back if self._clustering else None,
             concurrency=options.concurrency,
             batch_max_size=options.batch_max_size,
             local_retry_s=options.local_retry_s,

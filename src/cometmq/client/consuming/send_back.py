@@ -29,7 +29,13 @@ _JAVAS_TIMES: Final = 16
 # Bytes that brokers add to a message that waits for its retry, without the topic's name: cluster,
 # region, trace switch, unique id, place.
 _BROKERS_LENGTH: Final = 512
-_NOT_SENT: Final = (p.TRANSACTION_PREPARED, p.MIN_OFFSET, p.MAX_OFFSET, p.CONSUME_START_TIMESTAMP)
+_NOT_SENT: Final = (
+    p.TRANSACTION_PREPARED,
+    p.MIN_OFFSET,
+    p.MAX_OFFSET,
+    p.CONSUME_START_TIMESTAMP,
+    p.POP_CK,
+)
 
 
 class Returns:

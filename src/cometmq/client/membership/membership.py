@@ -25,7 +25,7 @@ from cometmq.client.membership.offset_store import (
     RemoteOffsetStore,
     persist_periodically,
 )
-from cometmq.client.membership.rebalance import Assignments, Rebalancer, first_offset
+from cometmq.client.membership.rebalance import Assignments, Divider, Rebalancer, first_offset
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.client.pulling.process_queue import ProcessQueue, process_queue_info
 from cometmq.client.pulling.puller import PullOptions
@@ -76,7 +76,7 @@ class Membership:
     `consume_type` is the type that brokers get to know. `begin_assigned` has the host begin the
     queues that the user assigned. With it the member shares no queues with others: brokers hear of
     no subscription, and the rebalance does not run. `on_rebalance` is called when the cluster may
-    have changed.
+    have changed. `divider` and `pops` are for the rebalance.
     """
 
     def __init__(
@@ -90,6 +90,8 @@ class Membership:
         consume_type: str,
         begin_assigned: Callable[[], None] | None = None,
         on_rebalance: Callable[[], None] | None = None,
+        divider: Divider | None = None,
+        pops: Assignments | None = None,
     ) -> None:
         self._instance = instance
         self._group = group
@@ -110,6 +112,8 @@ class Membership:
             options.allocation if options.clustering else None,
             self._subscriptions.keys,
             host,
+            divider,
+            pops,
         )
 
     # Called by the instance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
@@ -42,10 +42,30 @@ class Assignments(Protocol):
         """Stop consuming a queue and commit its offset."""
 
 
+class Division(NamedTuple):
+    """Holds the queues of a topic that this member consumes. One of `pops` with the number -1 stands
+    for all queues of its broker.
+    """
+
+    pulls: set[MessageQueue]
+    pops: set[MessageQueue]
+
+
+class Divider(Protocol):
+    """Divides queues of a topic in another way than by the members' ids."""
+
+    async def divide(self, topic: str, queues: list[MessageQueue]) -> Division | None:
+        """Return this member's queues, or None if they stay as they are. Raises CometMQError."""
+
+    def divides(self, topic: str) -> bool:
+        """Return whether the topic is divided in this way."""
+
+
 class Rebalancer:
     """Runs rounds of the rebalance, periodically and on demand. For the loop's thread.
 
-    Without a `strategy` (broadcasting) this member consumes every queue.
+    Without a `strategy` (broadcasting) this member consumes every queue. With a `divider` it has
+    that one divide the topics for which it is there, and `pops` are the queues that it pops.
     """
 
     def __init__(
@@ -55,7 +75,11 @@ class Rebalancer:
         strategy: AllocationStrategy | None,
         topics: Callable[[], Collection[str]],
         assignments: Assignments,
+        divider: Divider | None = None,
+        pops: Assignments | None = None,
     ) -> None:
+        self._divider = divider
+        self._pops = pops
         self._instance = instance
         self._group = group
         self._strategy = strategy
@@ -90,7 +114,8 @@ class Rebalancer:
         complete = True
         for queue in [queue for queue in self.not_begun if queue.topic not in topics]:
             del self.not_begun[queue]
-        await self._give_up(q for q in self._assignments.assigned() if q.topic not in topics)
+        for held in self._all_assignments():
+            await self._give_up(held, [q for q in held.assigned() if q.topic not in topics])
         for topic in list(topics):
             try:
                 complete &= await self._balance(topic)
@@ -114,6 +139,16 @@ class Rebalancer:
             self._lacking.discard(topic)
             log.warning("the topic has a route now", group=self._group, topic=topic)
         queues = route.subscribe_queues(topic)
+        if self._divider is not None and self._divider.divides(topic):
+            division = await self._divider.divide(topic, queues)
+            if division is None:
+                await self._instance.heartbeats.beat_all()
+                return False
+            assert self._pops is not None, "comes with the divider"
+            parts = [(self._pops, division.pops), (self._assignments, division.pulls)]
+            if division.pops:  # the offsets of pulls are committed before the first pop
+                parts.reverse()
+            return all([await self._settle(held, topic, share) for held, share in parts])
         if self._strategy is None:
             share = set(queues)
         else:
@@ -124,11 +159,21 @@ class Rebalancer:
                 await self._instance.heartbeats.beat_all()
                 return False
             share = set(self._allocate(self._strategy, queues, client_ids))
-        held = {queue for queue in self._assignments.assigned() if queue.topic == topic}
-        for queue in [q for q in self.not_begun if q.topic == topic and q not in share]:
-            del self.not_begun[queue]
-        await self._give_up(held - share)
-        outcomes = await asyncio.gather(*(self._take(queue) for queue in sorted(share - held)))
+        return await self._settle(self._assignments, topic, share)
+
+    def _all_assignments(self) -> list[Assignments]:
+        return [self._assignments] if self._pops is None else [self._assignments, self._pops]
+
+    async def _settle(self, assignments: Assignments, topic: str, share: set[MessageQueue]) -> bool:
+        """Begin the queues of a topic that this member is to have now, and give up the others."""
+        held = {queue for queue in assignments.assigned() if queue.topic == topic}
+        if assignments is self._assignments:
+            for queue in [q for q in self.not_begun if q.topic == topic and q not in share]:
+                del self.not_begun[queue]
+        await self._give_up(assignments, held - share)
+        outcomes = await asyncio.gather(
+            *(self._take(assignments, queue) for queue in sorted(share - held))
+        )
         if held != share:
             log.info(
                 "queues assigned",
@@ -138,11 +183,11 @@ class Rebalancer:
             )
         return all(outcomes)
 
-    async def _give_up(self, queues: Iterable[MessageQueue]) -> None:
+    async def _give_up(self, assignments: Assignments, queues: Iterable[MessageQueue]) -> None:
         for queue in sorted(queues):
             # While the one before was given up, this one's lock may have been lost or its offset reset.
-            if queue in self._assignments.assigned():
-                await self._assignments.give_up(queue)
+            if queue in assignments.assigned():
+                await assignments.give_up(queue)
 
     def _say_lacking(self, topic: str, failure: CometMQError | None) -> None:
         """Warn once that nothing is consumed from a topic, as soon as the reason is known."""
@@ -175,9 +220,9 @@ class Rebalancer:
                 f"the allocation strategy {strategy!r} of group {self._group} failed: {error!r}"
             ) from error
 
-    async def _take(self, queue: MessageQueue) -> bool:
+    async def _take(self, assignments: Assignments, queue: MessageQueue) -> bool:
         try:
-            await self._assignments.take(queue)
+            await assignments.take(queue)
         except CometMQError as error:
             log.info("a queue cannot be begun yet", queue=str(queue), reason=str(error))
             self.not_begun[queue] = str(error)

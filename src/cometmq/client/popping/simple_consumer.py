@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
@@ -20,7 +20,7 @@ from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.options import takes
 from cometmq.client.popping.acknowledging import Acknowledgements
 from cometmq.client.popping.message import MOST_INVISIBLE_MS, ReceivedMessage
-from cometmq.client.popping.received import popped_messages
+from cometmq.client.popping.requests import ANSWER_S, ANY_QUEUE, PAUSE_S, PopRequests
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.client.tracing.dispatcher import TraceDispatcher
 from cometmq.client.tracing.hooks import ConsumeTrace
@@ -36,23 +36,14 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol.pop.headers import (
-    INIT_MAX,
-    INIT_MIN,
     NotificationRequestHeader,
-    PopMessageRequestHeader,
 )
 from cometmq.runtime.back_off import BackOff
 
 log = structlog.get_logger(__name__)
 
-# All queues of a broker.
-_ANY_QUEUE: Final = -1
 # A request waits so long at a broker at most; a longer wait takes several.
 _POLL_S: Final = 20.0
-# How much longer than that its answer may take.
-_ANSWER_S: Final = 5.0
-# Between questions to a broker that did not answer, or holds too many.
-_PAUSE_S: Final = 1.0
 
 
 @dataclass(repr=False, kw_only=True)
@@ -77,13 +68,6 @@ class SimpleConsumerOptions(TracedOptions):
 def check_max_messages(max_messages: int) -> None:
     # A broker gives 32 at a time.
     check_range("max_messages", max_messages, 1, 32)
-
-
-class _Source(NamedTuple):
-    """One broker of one topic, both named as on the wire."""
-
-    topic: str
-    broker_name: str
 
 
 class _Member:
@@ -145,10 +129,9 @@ class SimpleConsumer(TracedClient):
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._acknowledgements: Acknowledgements | None = None
         self._next_source = 0
-        # Of pops in order whose answer did not come: the next one asks for the same batch.
-        self._attempts: dict[_Source, str] = {}
+        self._pops: PopRequests | None = None
         # Questions to brokers whether they have something.
-        self._questions: dict[_Source, asyncio.Task[bool]] = {}
+        self._questions: dict[MessageQueue, asyncio.Task[bool]] = {}
 
     def subscribe(
         self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
@@ -195,14 +178,14 @@ class SimpleConsumer(TracedClient):
             left_s = max(0.0, deadline - loop.time())
             if len(sources) == 1:
                 wait_s = min(left_s, _POLL_S)
-                messages = await self._pop(instance, sources[0], most, hidden_ms, wait_s)
+                messages = await self._pop(sources[0], most, hidden_ms, wait_s)
             else:
-                messages = await self._pop_first(instance, sources, most, hidden_ms)
+                messages = await self._pop_first(sources, most, hidden_ms)
                 if not messages and left_s > 0:
                     await self._wait_for_any(instance, sources, min(left_s, _POLL_S))
                     if loop.time() < deadline:
                         continue
-                    messages = await self._pop_first(instance, sources, most, hidden_ms)
+                    messages = await self._pop_first(sources, most, hidden_ms)
             if messages or loop.time() >= deadline:
                 return messages
 
@@ -233,13 +216,13 @@ class SimpleConsumer(TracedClient):
     def _runs_on(self, instance: ClientInstance) -> bool:
         return self._instance is instance
 
-    async def _sources(self, instance: ClientInstance) -> list[_Source]:
+    async def _sources(self, instance: ClientInstance) -> list[MessageQueue]:
         """Return the brokers to ask, beginning with another one at each call."""
         if not self._subscriptions:
             raise ClientStateError(
                 f"{self._name()} subscribes to nothing; call subscribe(topic) before receive()"
             )
-        sources: list[_Source] = []
+        sources: list[MessageQueue] = []
         for topic in self._subscriptions:
             if instance.routes.route(topic) is None:
                 await instance.routes.refresh(topic)
@@ -247,7 +230,9 @@ class SimpleConsumer(TracedClient):
             queues = [] if route is None else route.subscribe_queues(topic)
             names = sorted({queue.broker_name for queue in queues})
             sources += [
-                _Source(topic, name) for name in names if instance.routes.master_address(name)
+                MessageQueue(topic, name, ANY_QUEUE)
+                for name in names
+                if instance.routes.master_address(name)
             ]
         if not sources:
             topics = ", ".join(map(self._namespace.unwrap, self._subscriptions))
@@ -259,13 +244,13 @@ class SimpleConsumer(TracedClient):
         return sources[first:] + sources[:first]
 
     async def _pop_first(
-        self, instance: ClientInstance, sources: list[_Source], most: int, hidden_ms: int
+        self, sources: list[MessageQueue], most: int, hidden_ms: int
     ) -> list[ReceivedMessage]:
         """Return the messages of the first source that has some. Raises what the last one raised, if all did."""
         failures: list[CometMQError] = []
         for source in sources:
             try:
-                messages = await self._pop(instance, source, most, hidden_ms, 0.0)
+                messages = await self._pop(source, most, hidden_ms, 0.0)
             except CometMQError as error:
                 failures.append(error)
                 continue
@@ -276,45 +261,19 @@ class SimpleConsumer(TracedClient):
         return []
 
     async def _pop(
-        self, instance: ClientInstance, source: _Source, most: int, hidden_ms: int, wait_s: float
+        self, source: MessageQueue, most: int, hidden_ms: int, wait_s: float
     ) -> list[ReceivedMessage]:
         """Take messages of one source; wait there for `wait_s` seconds."""
-        address = instance.need_master(source.broker_name, source.topic)
         subscription = self._subscriptions.get(source.topic)
         if subscription is None:  # it ended meanwhile
             return []
-        attempt = self._attempts.get(source) or self._randomness.randbytes(16).hex()
-        header = PopMessageRequestHeader(
-            consumer_group=self._group,
-            topic=source.topic,
-            queue_id=_ANY_QUEUE,
-            max_msg_nums=most,
-            invisible_time=hidden_ms,
-            poll_time=int(wait_s * 1000),
-            born_time=self._clock.now_ms(),
-            init_mode=INIT_MAX if self._options.from_newest else INIT_MIN,
-            exp_type=subscription.expression_type,
-            exp=subscription.sub_string,
-            order=self._options.ordered,
-            attempt_id=attempt if self._options.ordered else None,
-        )
-        if self._options.ordered:
-            self._attempts[source] = attempt
-        try:
-            answer = await instance.brokers.pop(address, header, wait_s + _ANSWER_S)
-        except CometMQError as error:
-            instance.report_failure(error, source.topic, address)
-            raise
-        self._attempts.pop(source, None)
-        if answer.is_full and wait_s > 0:
-            # Too many wait at this broker: ask again a little later.
-            await asyncio.sleep(min(wait_s, _PAUSE_S))
-        popped = popped_messages(answer, source.topic, self._group, source.broker_name)
+        assert self._pops is not None, "set by start"
+        popped = await self._pops.pop(source, subscription, most, hidden_ms, wait_s)
         messages = [ReceivedMessage.of(message, receipt, self._said) for message, receipt in popped]
         return await self._wanted(source, subscription, messages)
 
     async def _wanted(
-        self, source: _Source, subscription: SubscriptionData, messages: list[ReceivedMessage]
+        self, source: MessageQueue, subscription: SubscriptionData, messages: list[ReceivedMessage]
     ) -> list[ReceivedMessage]:
         """Return the messages that the user selects. The others are done: brokers select tags by hashes only."""
         wanted: list[MessageExt] = list(messages)
@@ -328,7 +287,7 @@ class SimpleConsumer(TracedClient):
         return [message for message in messages if id(message) in kept]
 
     async def _wait_for_any(
-        self, instance: ClientInstance, sources: list[_Source], wait_s: float
+        self, instance: ClientInstance, sources: list[MessageQueue], wait_s: float
     ) -> None:
         """Wait until one of the brokers has something to pop, for `wait_s` seconds at most.
 
@@ -350,30 +309,30 @@ class SimpleConsumer(TracedClient):
             if any(found):
                 return
 
-    def _is_answered(self, source: _Source) -> bool:
+    def _is_answered(self, source: MessageQueue) -> bool:
         question = self._questions.get(source)
         return question is not None and question.done() and not question.cancelled()
 
-    async def _has_something(self, instance: ClientInstance, source: _Source) -> bool:
+    async def _has_something(self, instance: ClientInstance, source: MessageQueue) -> bool:
         """Return whether a broker has something to pop, or gets something within _POLL_S."""
         header = NotificationRequestHeader(
             consumer_group=self._group,
             topic=source.topic,
-            queue_id=_ANY_QUEUE,
+            queue_id=ANY_QUEUE,
             poll_time=int(_POLL_S * 1000),
             born_time=self._clock.now_ms(),
             order=self._options.ordered,
         )
         try:
             address = instance.need_master(source.broker_name, source.topic)
-            answer = await instance.brokers.notification(address, header, _POLL_S + _ANSWER_S)
+            answer = await instance.brokers.notification(address, header, _POLL_S + ANSWER_S)
         except CometMQError as error:
             log.debug("a broker does not say what it has", reason=str(error))
         else:
             if answer.has_msg or not answer.polling_full:
                 return answer.has_msg
         # The broker cannot be asked, or holds as many questions as it may.
-        await asyncio.sleep(_PAUSE_S)
+        await asyncio.sleep(PAUSE_S)
         return False
 
     def _said(self) -> Acknowledgements:
@@ -389,6 +348,12 @@ class SimpleConsumer(TracedClient):
 
     async def _open(self, instance: ClientInstance) -> None:
         self._acknowledgements = Acknowledgements(instance, self._group)
+        self._pops = PopRequests(
+            instance=instance,
+            group=self._group,
+            ordered=self._options.ordered,
+            from_newest=self._options.from_newest,
+        )
         consume_from = (
             ConsumeFromWhere.LAST_OFFSET
             if self._options.from_newest

@@ -18,6 +18,7 @@ from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import COMPRESSED
 from cometmq.protocol.messages.compression import decompress
 from cometmq.protocol.messages.record import NoRecord, StoredRecord, body_is_intact, read_records
+from cometmq.protocol.pop.handle import asked_topic
 
 log = structlog.get_logger(__name__)
 
@@ -171,6 +172,8 @@ def received_message(
     origin = message.properties.get(p.RETRY_TOPIC)
     if origin is not None and message.topic == f"%RETRY%{group}":
         message.topic = origin
+    if message.topic.startswith(RETRY_PREFIX):  # of a group that has popped
+        message.topic = asked_topic(message.topic, group)
     return message
 
 

@@ -49,10 +49,19 @@ class ConsumeStatus(Body):
     pull_tps: float = msgspec.field(name="pullTPS", default=0.0)
 
 
+class PopProcessQueueInfo(Body):
+    """Describes the messages that a member holds of a queue that it pops."""
+
+    wait_ack_count: Int32 = 0
+    droped: bool = False
+    last_pop_timestamp: Int64 = 0
+
+
 class ConsumerRunningInfo(Body):
-    """The answer of code 307."""
+    """The answer of code 307. Only a member that pops has `mq_pop_table`."""
 
     jstack: str | None = None
+    mq_pop_table: dict[str, PopProcessQueueInfo] = msgspec.field(default_factory=dict)
     mq_table: dict[str, ProcessQueueInfo] = msgspec.field(default_factory=dict)
     properties: dict[str, str] = msgspec.field(default_factory=dict)
     status_table: dict[str, ConsumeStatus] = msgspec.field(default_factory=dict)
@@ -60,8 +69,10 @@ class ConsumerRunningInfo(Body):
 
 
 def encode_running_info(info: ConsumerRunningInfo) -> bytes:
-    """Return the body of such an answer, whose `mqTable` is a map by message queue."""
-    fields = encode_body(msgspec.structs.replace(info, mq_table={}))
+    """Return the body of such an answer, whose `mqTable` and `mqPopTable` are maps by message queue."""
+    fields = encode_body(msgspec.structs.replace(info, mq_table={}, mq_pop_table={}))
+    popped = b'"mqPopTable":' + encode_keyed(info.mq_pop_table) + b"," if info.mq_pop_table else b""
+    fields = fields.replace(b'"mqPopTable":{},', popped, 1)
     return fields.replace(b'"mqTable":{}', b'"mqTable":' + encode_keyed(info.mq_table), 1)
 
 

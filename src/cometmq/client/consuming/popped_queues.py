@@ -1,0 +1,254 @@
+"""Pops for a push member: which queues, who gets the messages, and what becomes of refused ones.
+
+Java: RebalancePushImpl and ConsumeMessagePopConcurrentlyService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from cometmq.client.consuming.consume_hooks import Admission
+from cometmq.client.consuming.consumption import Finish, QueueConsumption
+from cometmq.client.consuming.send_back import Returns
+from cometmq.client.instance import ClientInstance
+from cometmq.client.membership.rebalance import Division
+from cometmq.client.popping.held import HeldMessages
+from cometmq.client.popping.popper import PopContext, PopOptions, QueuePopper
+from cometmq.client.popping.requests import ANY_QUEUE, PopRequests
+from cometmq.client.pulling.process_queue import ProcessQueue, failures_text
+from cometmq.errors import CometMQError, RemoteError
+from cometmq.model.message import MessageExt
+from cometmq.model.names import is_retry_topic
+from cometmq.model.queue import MessageQueue
+from cometmq.model.subscription import SubscriptionData
+from cometmq.protocol.bodies.consumers import PopProcessQueueInfo
+from cometmq.protocol.codes import ResponseCode
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+# Seconds of the delay levels 1 to 18 (Java: messageDelayLevel). A message that failed for the n-th time waits as
+# long as level 2 + n says, as in pull mode and as in Java (popDelayLevel).
+_LEVELS_S: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)  # fmt: skip
+_FIRST_LEVEL: Final = 3
+# Java: DefaultMQPushConsumerImpl.getMaxReconsumeTimes, where -1 means 16.
+_JAVAS_TIMES: Final = 16
+
+
+def delay_ms(level: int, reconsume_times: int) -> int:
+    """Return how long a refused message is hidden; level 0 means by the number of deliveries before."""
+    level = level or _FIRST_LEVEL + reconsume_times
+    return _LEVELS_S[min(max(level, 1), len(_LEVELS_S)) - 1] * 1000
+
+
+class PopDivider:
+    """Says what a member pops and pulls; see Divider. For the loop of its instance.
+
+    With `pops` it pops all queues of all brokers. Else it asks a broker, as Java's consumers do
+    with setClientRebalance(false). Messages that pull members have sent back are pulled in either case.
+    """
+
+    def __init__(self, instance: ClientInstance, group: str, *, pops: bool) -> None:
+        self._instance = instance
+        self._group = group
+        self._pops = pops
+        # Topics whose brokers do not know the question: members divide them.
+        self._unknown: set[str] = set()
+
+    def divides(self, topic: str) -> bool:
+        return not is_retry_topic(topic) and topic not in self._unknown
+
+    async def divide(self, topic: str, queues: list[MessageQueue]) -> Division | None:
+        if self._pops:
+            names = {queue.broker_name for queue in queues}
+            return Division(set(), {MessageQueue(topic, name, ANY_QUEUE) for name in names})
+        answer = await self._ask(topic)
+        if answer is None:
+            return None
+        return Division(
+            {queue for queue, mode in answer if mode != "POP"},
+            {queue for queue, mode in answer if mode == "POP"},
+        )
+
+    async def _ask(self, topic: str) -> list[tuple[MessageQueue, str]] | None:
+        """Return what the first broker says that answers. Raises what the last one raised."""
+        instance = self._instance
+        route = instance.routes.route(topic)
+        assert route is not None, "checked by the rebalance"
+        failure: CometMQError | None = None
+        for data in route.broker_datas:
+            if not data.broker_addrs:
+                continue
+            address = instance.need_reader(data.broker_name, topic)
+            try:
+                return await instance.brokers.query_assignment(
+                    address, topic, self._group, instance.client_id
+                )
+            except CometMQError as error:
+                instance.report_failure(error, topic, address)
+                failure = error
+        if (
+            isinstance(failure, RemoteError)
+            and failure.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        ):
+            self._unknown.add(topic)
+            log.warning(
+                "the brokers divide no queues, so members do", group=self._group, topic=topic
+            )
+        if failure is not None:
+            raise failure
+        return None
+
+
+@dataclass(slots=True)
+class _Popped:
+    popper: QueuePopper
+    task: asyncio.Task[None]
+
+
+class PoppedQueues:
+    """Pops the queues of one member; see Assignments. For the loop of its instance."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        options: PopOptions,
+        gate: asyncio.Event,
+        returns: Returns,
+        owner: TaskOwner,
+        *,
+        subscription: Callable[[str], SubscriptionData | None],
+        deliver: Callable[[ProcessQueue, list[MessageExt]], None],
+        admit: Admission,
+        max_reconsume_times: int,
+        ordered: bool,
+        from_newest: bool,
+        always: bool,
+    ) -> None:
+        self.held = HeldMessages(instance, group, options.invisible_ms / 1000)
+        self._options = options
+        self._context = PopContext(
+            options=options,
+            requests=PopRequests(
+                instance=instance, group=group, ordered=ordered, from_newest=from_newest
+            ),
+            held=self.held,
+            subscription=subscription,
+            deliver=deliver,
+            admit=admit,
+        )
+        self._gate = gate
+        self._returns = returns
+        self._owner = owner
+        self._most_times = _JAVAS_TIMES if max_reconsume_times < 0 else max_reconsume_times
+        self._ordered = ordered
+        self._always = always
+        self._queues: dict[MessageQueue, _Popped] = {}
+        # In order: the last batch of each queue, and what waits until no listener has the one before.
+        self._last: dict[MessageQueue, ProcessQueue] = {}
+        self._turns: dict[MessageQueue, asyncio.Lock] = {}
+
+    def assigned(self) -> Collection[MessageQueue]:
+        return self._queues.keys()
+
+    async def take(self, queue: MessageQueue) -> None:
+        popper = QueuePopper(self._context, queue, self._gate)
+        self._queues[queue] = _Popped(popper, self._owner.spawn(popper.run(), f"pop-{queue}"))
+
+    async def give_up(self, queue: MessageQueue) -> None:
+        """Pop no more of a queue. Its messages that are held are still consumed here."""
+        popped = self._queues.pop(queue)
+        popped.popper.stop()
+        popped.task.cancel()
+
+    def stop(self) -> None:
+        """Send no more pops."""
+        for popped in self._queues.values():
+            popped.popper.stop()
+
+    def pops(self, topic: str) -> bool:
+        """Return whether this member pops a topic: each one if it does so `always`."""
+        return self._always or any(queue.topic == topic for queue in self._queues)
+
+    def finishing(self, commit: Finish) -> Finish:
+        """Return what is done with consumed messages: popped ones are acknowledged, others go to `commit`."""
+        held = self.held
+
+        def finish(process_queue: ProcessQueue, offsets: Sequence[int]) -> None:
+            if process_queue in held:
+                held.finish(process_queue, offsets)
+            else:
+                commit(process_queue, offsets)
+
+        return finish
+
+    def deliver(
+        self,
+        consumption: QueueConsumption,
+        process_queue: ProcessQueue,
+        messages: list[MessageExt],
+    ) -> None:
+        if self._ordered:
+            turn = self._deliver_in_turn(consumption, process_queue, messages)
+            self._owner.spawn(turn, f"in-order-{process_queue.queue}")
+        else:
+            consumption.submit(process_queue, messages)
+
+    async def refuse(self, process_queue: ProcessQueue, message: MessageExt, level: int) -> None:
+        """Have the group get a message again later; the last time it becomes a dead letter.
+
+        Brokers of CometMQ make it one themselves after retryMaxTimes of the group. Java's do not, and
+        its consumer drops the message. Raises CometMQError.
+        """
+        if level < 0 or message.reconsume_times >= self._most_times:
+            # A message that the broker takes here is acknowledged afterwards.
+            await self._returns.send_back(message, level)
+            return
+        await self.held.give_back(process_queue, message, delay_ms(level, message.reconsume_times))
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties that consoles show, under the names of Java's beans."""
+        failures = {q: each.popper.failure for q, each in self._queues.items()}
+        return {
+            "popInvisibleTime": str(self._options.invisible_ms),
+            "popBatchNums": str(self._options.batch_size),
+            "popThresholdForQueue": str(self._options.threshold_for_queue),
+            "popFailures": failures_text({q: why for q, why in failures.items() if why}),
+        }
+
+    def infos(self) -> dict[MessageQueue, PopProcessQueueInfo]:
+        """Describe the popped queues for brokers and consoles (Java: PopProcessQueueInfo)."""
+        return {
+            queue: PopProcessQueueInfo(
+                wait_ack_count=source.messages,
+                droped=queue not in self._queues,
+                last_pop_timestamp=source.last_pop_ms,
+            )
+            for queue, source in self.held.sources().items()
+            if queue in self._queues or source.messages
+        }
+
+    async def _deliver_in_turn(
+        self,
+        consumption: QueueConsumption,
+        process_queue: ProcessQueue,
+        messages: list[MessageExt],
+    ) -> None:
+        """Hand over a batch when no listener has one of its queue from before: the broker gives the
+        next one only when that one is done or is visible again.
+        """
+        queue = process_queue.queue
+        async with self._turns.setdefault(queue, asyncio.Lock()):
+            before = self._last.get(queue)
+            if before is not None:
+                before.dropped = True
+                await consumption.release(before)
+            self._last[queue] = process_queue
+            if process_queue.consumable:
+                consumption.submit(process_queue, messages)

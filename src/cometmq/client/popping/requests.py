@@ -1,0 +1,77 @@
+"""Pop messages of one broker: what simple consumers and push consumers share of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from cometmq.client.instance import ClientInstance
+from cometmq.client.popping.received import Receipt, popped_messages
+from cometmq.errors import CometMQError
+from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.model.subscription import SubscriptionData
+from cometmq.protocol.pop.headers import INIT_MAX, INIT_MIN, PopMessageRequestHeader
+
+# All queues of a broker.
+ANY_QUEUE: Final = -1
+# How much longer than a pop waits its answer may take.
+ANSWER_S: Final = 5.0
+# Between questions to a broker that did not answer, or holds too many.
+PAUSE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopRequests:
+    """Sends the pops of one member. A group without an offset begins at the end if `from_newest`."""
+
+    instance: ClientInstance
+    group: str
+    ordered: bool
+    from_newest: bool
+    # Of pops in order whose answer did not come: the next one asks for the same batch.
+    attempts: dict[MessageQueue, str] = field(default_factory=dict)
+
+    async def pop(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        most: int,
+        hidden_ms: int,
+        wait_s: float,
+    ) -> list[tuple[MessageExt, Receipt]]:
+        """Take messages of a queue, of which -1 means all of its broker; wait for `wait_s` seconds.
+
+        If too many wait at the broker, this takes a moment. Raises RemotingError, RemoteError,
+        RouteNotFoundError, ProtocolError.
+        """
+        address = self.instance.need_master(queue.broker_name, queue.topic)
+        attempt = self.attempts.get(queue) or self.instance.randomness.randbytes(16).hex()
+        header = PopMessageRequestHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            max_msg_nums=most,
+            invisible_time=hidden_ms,
+            poll_time=int(wait_s * 1000),
+            born_time=self.instance.clock.now_ms(),
+            init_mode=INIT_MAX if self.from_newest else INIT_MIN,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            order=self.ordered,
+            attempt_id=attempt if self.ordered else None,
+        )
+        if self.ordered:
+            self.attempts[queue] = attempt
+        try:
+            answer = await self.instance.brokers.pop(address, header, wait_s + ANSWER_S)
+        except CometMQError as error:
+            error.address = error.address or address
+            self.instance.report_failure(error, queue.topic, address)
+            raise
+        self.attempts.pop(queue, None)
+        if answer.is_full and wait_s > 0:
+            # Too many wait at this broker: ask again a little later.
+            await asyncio.sleep(min(wait_s, PAUSE_S))
+        return popped_messages(answer, queue.topic, self.group, queue.broker_name)
