@@ -107,7 +107,7 @@ def require_tools(*names: str) -> None:
 
 def java_classpath(module: str) -> str:
     """Class path of one Maven module (`server`, `server52`, `server55`, `server4`, `client4`, `client5`,
-    `client55`, `tools4`, `tools5`, `tools55`), built when needed.
+    `client55`, `grpc`, `tools4`, `tools5`, `tools55`), built when needed.
     """
     require_tools("java", "mvn")
     target = JAVA_PROJECT / module / "target"
