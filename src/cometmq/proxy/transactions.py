@@ -21,6 +21,7 @@ from cometmq.protocol.headers import (
     EndTransactionRequestHeader,
 )
 from cometmq.protocol.messages.record import StoredRecord
+from cometmq.proxy.announcements import Announcements
 from cometmq.proxy.calls import Caller
 from cometmq.proxy.clients import Clients
 from cometmq.proxy.config import MAX_REMEMBERED
@@ -66,8 +67,11 @@ class Transactions:
 
     clients: Clients
 
-    def __init__(self, instance: ClientInstance, metadata: Metadata) -> None:
+    def __init__(
+        self, instance: ClientInstance, metadata: Metadata, announcements: Announcements
+    ) -> None:
         self._instance = instance
+        self._announcements = announcements
         self._metadata = metadata
         # Producer groups at brokers: the topics, as in Java's proxy.
         self._topics: set[str] = set()
@@ -85,6 +89,7 @@ class Transactions:
             )
         self._topics.add(topic)
         self._instance.add_producer(topic, self._on_check)
+        self._announcements.soon()
 
     async def end(
         self, _caller: Caller, request: wire.EndTransactionRequest
