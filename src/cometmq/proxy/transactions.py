@@ -13,7 +13,6 @@ import structlog
 
 from cometmq.client.instance import ClientInstance
 from cometmq.client.pulling.received import decompress_body
-from cometmq.model.names import check_topic
 from cometmq.model.sysflag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from cometmq.protocol import requests
 from cometmq.protocol.headers import (
@@ -124,8 +123,7 @@ class Transactions:
         """Ask a client that publishes to the topic; without one the broker asks again later."""
         broker_name = header.broker_name or self._broker_at(connection.peer)
         message = record.to_message(broker_name or "")
-        topic = header.topic or message.topic
-        check_topic(topic)
+        topic = message.topic  # the header names the topic of half messages
         stream = self.clients.publisher(topic)
         if stream is None or broker_name is None:
             log.info("nobody is there to ask about a transaction", topic=topic)
