@@ -18,6 +18,7 @@ from cometmq.model.subscription import (
     ConsumerData,
     SubscriptionData,
 )
+from cometmq.proxy.announcements import Announcements
 from cometmq.proxy.calls import Caller, Context, caller_of
 from cometmq.proxy.config import (
     CLIENT_EXPIRES_S,
@@ -95,12 +96,14 @@ class Clients:
         metadata: Metadata,
         tasks: TaskOwner,
         add_producer: Callable[[str], None],
+        announcements: Announcements,
         max_body_bytes: int,
     ) -> None:
         self._instance = instance
         self._metadata = metadata
         self._tasks = tasks
         self._add_producer = add_producer
+        self._announcements = announcements
         self._max_body_bytes = max_body_bytes
         self._by_id: dict[str, Client] = {}
         self._groups: dict[str, dict[str, Client]] = {}
@@ -276,6 +279,7 @@ class Clients:
             subscriptions[topic] = subscription_of(topic, entry.expression)
         if client.group not in (None, group):
             await self._leave(client)
+        is_new = (client.group, client.subscriptions) != (group, subscriptions)
         client.group, client.subscriptions = group, subscriptions
         members = self._groups.setdefault(group, {})
         if not members:
@@ -284,7 +288,8 @@ class Clients:
         members[client.client_id] = client
         for topic in subscriptions:
             await self._metadata.route(topic)
-        self._instance.heartbeats.beat_new()
+        if is_new:
+            self._announcements.soon()
         return group
 
     async def _forget(self, client: Client) -> None:

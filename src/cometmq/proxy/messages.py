@@ -26,7 +26,7 @@ DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 _GZIP_WINDOW: Final = 31
 
-# What users neither set nor see as properties of their own.
+# Properties that users neither set nor see as their own.
 RESERVED: Final = (
     p.RESERVED
     | p.OF_ONE_SENDING

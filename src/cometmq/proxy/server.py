@@ -14,6 +14,7 @@ import structlog
 from cometmq.client.instance import acquire_instance, release_instance
 from cometmq.errors import ConfigError
 from cometmq.proxy.acknowledgements import AckCalls
+from cometmq.proxy.announcements import Announcements
 from cometmq.proxy.calls import MESSAGING, Caller, Unserved, answers, unary
 from cometmq.proxy.clients import Clients
 from cometmq.proxy.config import MAX_CALLS, ProxyConfig
@@ -53,12 +54,14 @@ class Proxy:
             config.namesrv, "proxy", None, access=config.access
         )
         metadata = Metadata(instance)
-        transactions = Transactions(instance, metadata)
+        announcements = Announcements(instance, self._tasks)
+        transactions = Transactions(instance, metadata, announcements)
         self._clients = clients = Clients(
             instance,
             metadata,
             self._tasks,
             transactions.add_producer,
+            announcements,
             config.max_message_size_bytes,
         )
         transactions.clients = clients

@@ -13,7 +13,6 @@ import structlog
 
 from cometmq.client.instance import ClientInstance
 from cometmq.client.pulling.received import decompress_body
-from cometmq.model.names import check_topic
 from cometmq.model.sysflag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from cometmq.protocol import requests
 from cometmq.protocol.headers import (
@@ -21,6 +20,7 @@ from cometmq.protocol.headers import (
     EndTransactionRequestHeader,
 )
 from cometmq.protocol.messages.record import StoredRecord
+from cometmq.proxy.announcements import Announcements
 from cometmq.proxy.calls import Caller
 from cometmq.proxy.clients import Clients
 from cometmq.proxy.config import MAX_REMEMBERED
@@ -66,8 +66,11 @@ class Transactions:
 
     clients: Clients
 
-    def __init__(self, instance: ClientInstance, metadata: Metadata) -> None:
+    def __init__(
+        self, instance: ClientInstance, metadata: Metadata, announcements: Announcements
+    ) -> None:
         self._instance = instance
+        self._announcements = announcements
         self._metadata = metadata
         # Producer groups at brokers: the topics, as in Java's proxy.
         self._topics: set[str] = set()
@@ -85,6 +88,7 @@ class Transactions:
             )
         self._topics.add(topic)
         self._instance.add_producer(topic, self._on_check)
+        self._announcements.soon()
 
     async def end(
         self, _caller: Caller, request: wire.EndTransactionRequest
@@ -119,8 +123,7 @@ class Transactions:
         """Ask a client that publishes to the topic; without one the broker asks again later."""
         broker_name = header.broker_name or self._broker_at(connection.peer)
         message = record.to_message(broker_name or "")
-        topic = header.topic or message.topic
-        check_topic(topic)
+        topic = message.topic  # the header names the topic of half messages
         stream = self.clients.publisher(topic)
         if stream is None or broker_name is None:
             log.info("nobody is there to ask about a transaction", topic=topic)
