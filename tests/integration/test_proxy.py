@@ -567,7 +567,7 @@ async def test_what_a_lost_client_consumed_comes_again(client: Client, proxy: Pr
 async def test_pulls_and_offsets_are_served(client: Client) -> None:
     await client.send(message_to("fifo", b"one", message_group="G"))
     queue = {"topic": {"name": "fifo"}, "broker": {"name": "broker-a"}, "id": bucket_of("G", 4)}
-    fields = {"group": {"name": "billing"}, "message_queue": queue}
+    fields: dict[str, Any] = {"group": {"name": "billing"}, "message_queue": queue}
     answers = await client.stream_of("PullMessage", **fields, batch_size=8)
     kinds = [each.WhichOneof("content") for each in answers]
     assert kinds == ["status", "message", "next_offset"]
@@ -593,7 +593,8 @@ async def test_what_is_not_served_is_refused_by_name(client: Client) -> None:
     assert answer.status.code == wire.NOT_IMPLEMENTED
     for method in (f"/{ADMIN}/ChangeLogLevel", f"/{MESSAGING}/Teleport"):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await client.channel.unary_unary(method)(b"", metadata=client.metadata)
+            call: Any = client.channel.unary_unary(method)
+            await call(b"", metadata=client.metadata)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
         assert method in str(caught.value.details())
 
