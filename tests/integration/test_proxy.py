@@ -70,7 +70,8 @@ class Client:
         )
         self.stream = made(metadata=self.metadata)
         await self.stream.write(wire.TelemetryCommand(settings=settings))
-        return await self.read()
+        answer: wire.TelemetryCommand = await self.read()
+        return answer
 
     async def read(self) -> Any:
         async with asyncio.timeout(WAIT_S):

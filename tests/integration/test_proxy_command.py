@@ -32,7 +32,7 @@ def test_the_command_says_its_endpoint_serves_and_stops() -> None:
                     response_deserializer=wire.QueryRouteResponse.FromString,
                 )
                 request = wire.QueryRouteRequest(topic=wire.Resource(name="missing"))
-                metadata = [("x-mq-client-id", "c")]
+                metadata = (("x-mq-client-id", "c"),)
                 answer = call(request, metadata=metadata, timeout=PROCESS_WAIT_S)
             process.send_signal(signal.SIGTERM)
             assert process.wait(PROCESS_WAIT_S) == 0
