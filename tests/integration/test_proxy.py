@@ -593,8 +593,8 @@ async def test_what_is_not_served_is_refused_by_name(client: Client) -> None:
     answer = await client.call("SyncLiteSubscription", topic={"name": "normal"})
     assert answer.status.code == wire.NOT_IMPLEMENTED
     for method in (f"/{ADMIN}/ChangeLogLevel", f"/{MESSAGING}/Teleport"):
+        call: Any = client.channel.unary_unary(method)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            call: Any = client.channel.unary_unary(method)
             await call(b"", metadata=client.metadata)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
         assert method in str(caught.value.details())
