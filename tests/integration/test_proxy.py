@@ -70,7 +70,8 @@ class Client:
         )
         self.stream = made(metadata=self.metadata)
         await self.stream.write(wire.TelemetryCommand(settings=settings))
-        return await self.read()
+        answer: wire.TelemetryCommand = await self.read()
+        return answer
 
     async def read(self) -> Any:
         async with asyncio.timeout(WAIT_S):
@@ -567,7 +568,7 @@ async def test_what_a_lost_client_consumed_comes_again(client: Client, proxy: Pr
 async def test_pulls_and_offsets_are_served(client: Client) -> None:
     await client.send(message_to("fifo", b"one", message_group="G"))
     queue = {"topic": {"name": "fifo"}, "broker": {"name": "broker-a"}, "id": bucket_of("G", 4)}
-    fields = {"group": {"name": "billing"}, "message_queue": queue}
+    fields: dict[str, Any] = {"group": {"name": "billing"}, "message_queue": queue}
     answers = await client.stream_of("PullMessage", **fields, batch_size=8)
     kinds = [each.WhichOneof("content") for each in answers]
     assert kinds == ["status", "message", "next_offset"]
@@ -592,8 +593,9 @@ async def test_what_is_not_served_is_refused_by_name(client: Client) -> None:
     answer = await client.call("SyncLiteSubscription", topic={"name": "normal"})
     assert answer.status.code == wire.NOT_IMPLEMENTED
     for method in (f"/{ADMIN}/ChangeLogLevel", f"/{MESSAGING}/Teleport"):
+        call: Any = client.channel.unary_unary(method)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await client.channel.unary_unary(method)(b"", metadata=client.metadata)
+            await call(b"", metadata=client.metadata)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
         assert method in str(caught.value.details())
 

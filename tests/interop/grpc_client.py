@@ -6,6 +6,7 @@ each thing that happened. It ends when all has come.
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, sys.argv[1])
 
-import rocketmq as client  # type: ignore[import-untyped, import-not-found, unused-ignore]
+client: Any = importlib.import_module("rocketmq")  # of DIRECTORY, which was put into the path
 
 CONFIGURATION = client.ClientConfiguration(sys.argv[2], client.Credentials())
 GROUP = sys.argv[3]
@@ -34,13 +35,13 @@ def message(topic: str, body: str, **fields: Any) -> Any:
     return made
 
 
-class Checker(client.TransactionChecker):  # type: ignore[misc]
+class Checker(client.TransactionChecker):  # type: ignore[misc]  # it is known at run time only
     def check(self, message: Any) -> Any:
         say("checked", body=message.body.decode())
         return client.TransactionResolution.COMMIT
 
 
-class Listener(client.MessageListener):  # type: ignore[misc]
+class Listener(client.MessageListener):  # type: ignore[misc]  # as above
     def __init__(self) -> None:
         self.done: set[str] = set()
 

@@ -71,13 +71,13 @@ class Client:
 class _Member:
     """Is a group's member at brokers: the proxy in the name of all its clients of that group."""
 
-    def __init__(self, group: str, clients: Callable[[], list[Client]]) -> None:
+    def __init__(self, group: str, clients: Callable[[str], list[Client]]) -> None:
         self.group = group
         self._clients = clients
 
     def consumer_data(self) -> ConsumerData:
         subscriptions: dict[str, SubscriptionData] = {}
-        for client in self._clients():
+        for client in self._clients(self.group):
             subscriptions.update(client.subscriptions)
         return ConsumerData(
             self.group, "CONSUME_POP", subscription_data_set=list(subscriptions.values())
@@ -283,14 +283,16 @@ class Clients:
         client.group, client.subscriptions = group, subscriptions
         members = self._groups.setdefault(group, {})
         if not members:
-            clients = lambda: list(self._groups.get(group, {}).values())  # noqa: E731
-            self._instance.add_consumer(_Member(group, clients))
+            self._instance.add_consumer(_Member(group, self._members_of))
         members[client.client_id] = client
         for topic in subscriptions:
             await self._metadata.route(topic)
         if is_new:
             self._announcements.soon()
         return group
+
+    def _members_of(self, group: str) -> list[Client]:
+        return list(self._groups.get(group, {}).values())
 
     async def _forget(self, client: Client) -> None:
         self._by_id.pop(client.client_id, None)
