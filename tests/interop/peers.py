@@ -175,16 +175,6 @@ def grpc_directory() -> Path:
     return directory
 
 
-def grpc_java_classpath() -> str:
-    """Class path of the program with RocketMQ's Java client for gRPC, built when needed."""
-    require_tools("java", "mvn")
-    classpath = GRPC_PROJECT / "target" / "classpath.txt"
-    with _build_once("grpc-java", GRPC_PROJECT, ("*.java", "pom.xml"), classpath) as needed:
-        if needed:
-            _run_build([*_MAVEN, "package"], GRPC_PROJECT)
-    return f"{GRPC_PROJECT / 'target' / 'classes'}:{classpath.read_text().strip()}"
-
-
 def missing_cpp() -> str | None:
     """One sentence saying why the C++ client cannot run here, or None: its library is a binary."""
     found = f"{platform.system()} {platform.machine()}"
@@ -198,7 +188,6 @@ def build_all(*kinds: str) -> None:
     kinds = kinds or ("java", "go", "node", "cpp", "grpc")
     if "java" in kinds and missing_tools("java", "mvn") is None:
         java_classpath("server")  # and all other modules with it
-        grpc_java_classpath()
     if "go" in kinds and missing_tools("go") is None:
         go_binary()
     if "node" in kinds and missing_tools("node", "npm") is None:

@@ -13,7 +13,7 @@ from tests.interop.at_once import at_once
 from tests.interop.clients import CometClient, GrpcJavaClient, JavaClient, body_pattern
 from tests.interop.conftest import need
 from tests.interop.mqadmin.runner import MqAdmin
-from tests.interop.peers import HOST, Java55Broker, JavaNamesrv, free_port
+from tests.interop.peers import HOST, Java55Broker, JavaNamesrv, free_port, topic_routed
 from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq.model.names import dlq_topic
@@ -105,7 +105,9 @@ class Place:
         found: list[Event] = []
 
         def come() -> bool:
-            found[:] = JavaClient(55).pull(namesrv=self.namesrv, topic=dlq_topic(names["group"]))
+            dead = dlq_topic(names["group"])
+            if topic_routed(self.namesrv, dead):
+                found[:] = JavaClient(55).pull(namesrv=self.namesrv, topic=dead)
             return bool(found)
 
         eventually(come, wait_s=JVM_WAIT_S)

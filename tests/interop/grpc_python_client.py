@@ -1,4 +1,4 @@
-"""A program with RocketMQ's Python client for gRPC: `python grpc_client.py DIRECTORY ENDPOINT GROUP`.
+"""A program with RocketMQ's Python client for gRPC: `python grpc_python_client.py DIRECTORY ENDPOINT GROUP`.
 
 Sends and receives over the topics n (NORMAL), f (FIFO), d (DELAY) and t (TRANSACTION), and prints a JSON line for
 each thing that happened. It ends when all has come.

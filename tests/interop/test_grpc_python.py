@@ -1,4 +1,4 @@
-"""RocketMQ's Python and Java clients for gRPC, as published, at our proxy in front of our broker."""
+"""RocketMQ's Python client for gRPC, as published, at our proxy in front of our broker."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop.conftest import need
-from tests.interop.peers import grpc_directory, grpc_java_classpath
+from tests.interop.peers import grpc_directory
 
 from cometmq.aio import AdminClient
 from cometmq.proxy.config import ProxyConfig
@@ -58,7 +57,7 @@ async def run(program: list[str], namesrv: str) -> list[dict[str, Any]]:
 
 
 def check(said: list[dict[str, Any]]) -> None:
-    """Compare what a client did with what both of them do."""
+    """Compare what the client did with what it was to do."""
     assert {"what": "recalled", "same": True} in said
     assert {"what": "checked", "body": "nobody ended"} in said
     received = [(each["body"], each["attempt"]) for each in said if each["what"] == "received"]
@@ -77,13 +76,6 @@ def check(said: list[dict[str, Any]]) -> None:
 
 async def test_the_python_client_sends_and_receives_all_kinds() -> None:
     directory = await asyncio.to_thread(grpc_directory)
-    program = Path(__file__).with_name("grpc_client.py")
+    program = Path(__file__).with_name("grpc_python_client.py")
     async with Cluster(properties=PROPERTIES) as cluster:
         check(await run([sys.executable, str(program), str(directory)], cluster.namesrv))
-
-
-async def test_the_java_client_sends_and_receives_all_kinds() -> None:
-    need("java", "mvn")
-    classpath = await asyncio.to_thread(grpc_java_classpath)
-    async with Cluster(properties=PROPERTIES) as cluster:
-        check(await run(["java", "-cp", classpath, "GrpcClient"], cluster.namesrv))
