@@ -17,7 +17,7 @@ def at_once(
     request: pytest.FixtureRequest, run: Callable[[str], T], *, places: int
 ) -> Iterator[dict[str, Future[T]]]:
     """Run what the chosen tests of the module have as their parameter `case`, so many at a time, and
-    give the futures. A case that has not begun when the module ends does not run.
+    give the futures. A case of several places runs once here. A case that has not begun when the module ends does not run.
     """
     specs = [
         getattr(item, "callspec", None)
@@ -26,7 +26,7 @@ def at_once(
     ]
     chosen = [spec.params["case"] for spec in specs if spec is not None and "case" in spec.params]
     with ThreadPoolExecutor(places) as pool:
-        runs = {case: pool.submit(run, case) for case in chosen}
+        runs = {case: pool.submit(run, case) for case in dict.fromkeys(chosen)}
         try:
             yield runs
         finally:

@@ -1,4 +1,4 @@
-"""Runs the client programs of the interop suite: Java 4.9, 5.3 and 5.5, Go, Node, C++, and our own.
+"""Runs the client programs of the interop suite: Java 4.9, 5.3 and 5.5, Java by gRPC, Go, Node, C++, and our own.
 
 All programs (the one over the C++ client in part, see `cpp_client`) understand the same scenarios and print JSON lines (`{"event": ...}`):
 
@@ -315,6 +315,21 @@ class JavaClient(ClientProgram):
         flags.append("-Dcom.rocketmq.remoting.client.connect.timeout=60000")
         flags.append(f"-Drocketmq.serialize.type={self._serialize_type}")
         return ["java", *flags, *self._jvm_flags, "-cp", classpath, "cometmq.interop.Main"]
+
+
+class GrpcJavaClient(ClientProgram):
+    """Java's client that speaks gRPC, to the `endpoints` of a proxy. Its scenarios are produce (with `groups`,
+    `delays-ms`, `priorities`, which take turns), transact, consume and receive (a simple consumer).
+    """
+
+    label = "java-grpc"
+    tools = ("java", "mvn")
+    serves = True
+
+    def command(self) -> list[str]:
+        """`java ... cometmq.interop.grpc.Main` with its home in the client's temporary directory."""
+        flags = [*QUICK_JAVA, "-Xmx256m", "-Duser.home={home}"]
+        return ["java", *flags, "-cp", java_classpath("grpc"), "cometmq.interop.grpc.Main"]
 
 
 class GoClient(ClientProgram):

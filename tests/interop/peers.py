@@ -40,6 +40,7 @@ JAVA_PROJECT = HERE / "java"
 GO_PROJECT = HERE / "go"
 NODE_PROJECT = HERE / "node"
 CPP_PROJECT = HERE / "cpp"
+GRPC_PROJECT = HERE / "grpc"
 
 HOST = "127.0.0.1"
 DEFAULT_HEAP_MIB = 512
@@ -107,7 +108,7 @@ def require_tools(*names: str) -> None:
 
 def java_classpath(module: str) -> str:
     """Class path of one Maven module (`server`, `server52`, `server55`, `server4`, `client4`, `client5`,
-    `client55`, `tools4`, `tools5`, `tools55`), built when needed.
+    `client55`, `grpc`, `tools4`, `tools5`, `tools55`), built when needed.
     """
     require_tools("java", "mvn")
     target = JAVA_PROJECT / module / "target"
@@ -157,6 +158,23 @@ def cpp_directory() -> Path:
     return directory
 
 
+def grpc_directory() -> Path:
+    """The directory with RocketMQ's Python client for gRPC and all that it needs, installed when needed.
+
+    Its pins are its own, and its name is the C++ client's.
+    """
+    directory = CACHE / "grpc"
+    client = directory / "rocketmq" / "v5" / "__init__.py"
+    with _build_once("grpc", GRPC_PROJECT, ("requirements.txt",), client) as needed:
+        if needed:
+            pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+            hashes = ("--require-hashes", "-r", str(GRPC_PROJECT / "requirements.txt"))
+            _run_build(
+                [*pip, "--no-deps", "--upgrade", "--target", str(directory), *hashes], GRPC_PROJECT
+            )
+    return directory
+
+
 def missing_cpp() -> str | None:
     """One sentence saying why the C++ client cannot run here, or None: its library is a binary."""
     found = f"{platform.system()} {platform.machine()}"
@@ -167,7 +185,7 @@ def missing_cpp() -> str | None:
 
 def build_all(*kinds: str) -> None:
     """Build the peers of these kinds, or of all, whose tools are there: no test waits for downloads."""
-    kinds = kinds or ("java", "go", "node", "cpp")
+    kinds = kinds or ("java", "go", "node", "cpp", "grpc")
     if "java" in kinds and missing_tools("java", "mvn") is None:
         java_classpath("server")  # and all other modules with it
     if "go" in kinds and missing_tools("go") is None:
@@ -176,6 +194,8 @@ def build_all(*kinds: str) -> None:
         node_program()
     if "cpp" in kinds and missing_cpp() is None:
         cpp_directory()
+    if "grpc" in kinds:
+        grpc_directory()
 
 
 @contextlib.contextmanager

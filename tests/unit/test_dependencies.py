@@ -13,12 +13,19 @@ MODULES = {
     "lazy-loader": "lazy_loader",
     "prometheus-client": "prometheus_client",
     "proto-schema-parser": "proto_schema_parser",
+    "grpcio": "grpc",
     "protobuf": "google",
     "pyyaml": "yaml",
     "zlib-ng": "zlib_ng",
 }
 # Rooms that need an extra, and the extra that brings it.
-EXTRAS = {"tls": "certificates", "spark": "spark", "pipelines": "spark", "console": "console"}
+EXTRAS = {
+    "tls": "certificates",
+    "spark": "spark",
+    "pipelines": "spark",
+    "console": "console",
+    "proxy": "proxy",
+}
 
 
 def imported_by(directory: Path) -> set[str]:

@@ -49,6 +49,10 @@ RULES: dict[str, frozenset[str]] = {
     ),
     # `explain` decides as brokers do which messages a group selects.
     "admin": frozenset({"client", "filtering", "remoting", "protocol", "tls", *PROCESS, "model"}),
+    # Stateless: what it knows of a cluster it asks for, as clients and tools do.
+    "proxy": frozenset(
+        {"client", "admin", "access", "protocol", "filtering", "remoting", *PROCESS, "model"}
+    ),
     "idempotent": frozenset({"client", *PROCESS, "model"}),
     # Of the store only what is made to be light: workers import it for each task.
     "spark": frozenset(

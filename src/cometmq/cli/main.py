@@ -42,6 +42,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "dev": ("dev.command", "dev"),
     "namesrv": ("servers.namesrv", "namesrv"),
     "broker": ("servers.broker", "broker"),
+    "proxy": ("servers.proxy", "proxy"),
     "console": ("servers.console", "app"),
     "doctor": ("doctor.command", "doctor"),
     "probe": ("doctor.command", "probe"),

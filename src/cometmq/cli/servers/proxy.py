@@ -1,0 +1,74 @@
+"""The command `cometmq proxy` (Java: mqproxy, ProxyStartup)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cometmq.cli.servers.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath
+from cometmq.logs.file import FILE_MIB, KEPT_FILES
+
+
+def proxy(
+    namesrv: Annotated[
+        str | None,
+        typer.Option(
+            "-n",
+            "--namesrvAddr",
+            metavar="HOST:PORT",
+            help="The name servers, separated by semicolons; else NAMESRV_ADDR.",
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")
+    ] = 8081,
+    host: Annotated[
+        str | None,
+        typer.Option("--host", metavar="ADDRESS", help="The address to listen at: 127.0.0.1."),
+    ] = None,
+    open_to_all: Annotated[
+        bool,
+        typer.Option("--open", help="Listen at all addresses, though there is no access control."),
+    ] = False,
+    log_level: LogLevel = None,
+    log_file: LogPath = None,
+    log_format: LogFormat = None,
+    log_file_mib: LogFileMib = FILE_MIB,
+    log_files: LogFiles = KEPT_FILES,
+) -> None:
+    """Run a proxy: serve the gRPC clients of RocketMQ 5 in front of a cluster, ours or Java's."""
+    from cometmq.cli.servers.serving import begin_log, say, serve
+    from cometmq.client.limits import namesrv_addresses
+    from cometmq.errors import ConfigError, IllegalArgumentError
+
+    try:
+        from cometmq.proxy.config import ProxyConfig
+        from cometmq.proxy.server import Proxy
+    except ImportError as error:
+        raise ConfigError(
+            f"{error.name} is missing; install the extra: pip install 'cometmq[proxy]'"
+        ) from error
+    from cometmq.runtime.loop import run
+    from cometmq.runtime.sockets.addresses import ANY_IPV4, is_loopback, join_address
+
+    addresses = namesrv_addresses(namesrv)
+    address = host or (ANY_IPV4 if open_to_all else "127.0.0.1")
+    if not open_to_all and not is_loopback(address):
+        raise IllegalArgumentError(
+            f"--host is {address}, which other machines reach, and the proxy has no access control yet; "
+            "add --open, or listen at 127.0.0.1"
+        )
+    begin_log(log_level or "info", log_file, log_format, log_file_mib, log_files)
+
+    async def main() -> None:
+        server = Proxy(ProxyConfig(addresses, address, port))
+        await serve(
+            server,
+            lambda: say(
+                f"The proxy serves gRPC at {join_address(address, server.port)}, without TLS, for "
+                f"{';'.join(addresses)}"
+            ),
+        )
+
+    run(main())

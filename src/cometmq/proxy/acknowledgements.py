@@ -1,0 +1,153 @@
+"""Serve what clients say of received messages: done, later, or a dead letter.
+
+Java: AckMessageActivity, ChangeInvisibleDurationActivity, ForwardMessageToDLQActivity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from cometmq.client.instance import ClientInstance
+from cometmq.client.popping.received import Receipt
+from cometmq.errors import CometMQError
+from cometmq.protocol import requests
+from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
+from cometmq.protocol.pop.handle import PopHandle
+from cometmq.proxy.calls import Caller
+from cometmq.proxy.config import MAX_ENTRIES, MAX_INVISIBLE_MS
+from cometmq.proxy.handles import Handles
+from cometmq.proxy.metadata import Metadata
+from cometmq.proxy.names import group_of, topic_of
+from cometmq.proxy.statuses import RefusedError, of_all, ok, status_of
+from cometmq.proxy.wire import messaging_pb2 as wire
+
+
+async def send_to_dead_letters(
+    instance: ClientInstance, group: str, receipt: Receipt, message_id: str, place: int
+) -> None:
+    """Have the broker copy a message to %DLQ%<group>; `place` is its commit-log offset."""
+    header = ConsumerSendMsgBackRequestHeader(
+        offset=place,
+        group=group,
+        delay_level=-1,
+        origin_msg_id=message_id,
+        origin_topic=receipt.real_topic(group),
+        unit_mode=False,
+        max_reconsume_times=0,
+    )
+    address = instance.need_master(receipt.broker_name, receipt.topic)
+    await instance.remoting.ask(
+        address,
+        requests.CONSUMER_SEND_MSG_BACK,
+        header,
+        what=f"making a dead letter of a message of {receipt.topic}",
+    )
+
+
+class AckCalls:
+    def __init__(self, instance: ClientInstance, metadata: Metadata, handles: Handles) -> None:
+        self._instance = instance
+        self._metadata = metadata
+        self._handles = handles
+
+    async def ack(self, caller: Caller, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
+        topic, group = topic_of(request.topic), group_of(request.group)
+        if not 0 < len(request.entries) <= MAX_ENTRIES:
+            raise RefusedError(
+                wire.BAD_REQUEST,
+                f"{len(request.entries)} messages are to be acknowledged, the limit MAX_ENTRIES is "
+                f"{MAX_ENTRIES}; acknowledge at least one, and not more at once",
+                "MAX_ENTRIES",
+            )
+        await self._metadata.route(topic)
+        statuses = await asyncio.gather(
+            *(self._ack(caller, topic, group, entry) for entry in request.entries)
+        )
+        entries = [
+            wire.AckMessageResultEntry(
+                message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=each
+            )
+            for entry, each in zip(request.entries, statuses, strict=True)
+        ]
+        return wire.AckMessageResponse(status=of_all(statuses), entries=entries)
+
+    async def change(
+        self, caller: Caller, request: wire.ChangeInvisibleDurationRequest
+    ) -> wire.ChangeInvisibleDurationResponse:
+        topic, group = topic_of(request.topic), group_of(request.group)
+        _check_lite(request.lite_topic)
+        if request.suspend:
+            raise RefusedError(
+                wire.UNSUPPORTED, "suspend needs lite topics, which this proxy does not serve"
+            )
+        hidden_ms = request.invisible_duration.ToMilliseconds()
+        if not 0 <= hidden_ms <= MAX_INVISIBLE_MS:
+            raise RefusedError(
+                wire.ILLEGAL_INVISIBLE_TIME,
+                f"the message is to be hidden for {hidden_ms} ms; choose 0 to {MAX_INVISIBLE_MS} ms",
+            )
+        await self._metadata.route(topic)
+        given = request.receipt_handle
+        receipt = self._handles.take(group, topic, given)
+        try:
+            # Brokers take no time of 0.
+            await self._handles.of(group).hide(receipt, max(hidden_ms, 1))
+        except CometMQError:
+            self._keep(caller, group, given, receipt)
+            raise
+        place = PopHandle.decode(given).commit_log_offset
+        handle = receipt.handle._replace(offset=receipt.offset, commit_log_offset=place)
+        return wire.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=handle.encode())
+
+    async def forward(
+        self, caller: Caller, request: wire.ForwardMessageToDeadLetterQueueRequest
+    ) -> wire.ForwardMessageToDeadLetterQueueResponse:
+        topic, group = topic_of(request.topic), group_of(request.group)
+        _check_lite(request.lite_topic)
+        await self._metadata.route(topic)
+        given = request.receipt_handle
+        receipt = self._handles.take(group, topic, given)
+        place = PopHandle.decode(given).commit_log_offset
+        if place < 0:
+            raise RefusedError(
+                wire.INVALID_RECEIPT_HANDLE,
+                "the receipt handle has no commit-log offset; give back the one that came with the message",
+            )
+        try:
+            await send_to_dead_letters(self._instance, group, receipt, request.message_id, place)
+            await self._handles.of(group).ack(receipt)
+        except CometMQError:
+            self._keep(caller, group, given, receipt)
+            raise
+        return wire.ForwardMessageToDeadLetterQueueResponse(status=ok())
+
+    # Inside
+
+    async def _ack(
+        self, caller: Caller, topic: str, group: str, entry: wire.AckMessageEntry
+    ) -> wire.Status:
+        try:
+            _check_lite(entry.lite_topic)
+            receipt = self._handles.take(group, topic, entry.receipt_handle)
+            try:
+                await self._handles.of(group).ack(receipt)
+            except CometMQError:
+                self._keep(caller, group, entry.receipt_handle, receipt)
+                raise
+        except CometMQError as error:
+            return status_of(error)
+        return ok()
+
+    def _keep(self, caller: Caller, group: str, given: str, receipt: Receipt) -> None:
+        """Go on renewing a handle that was renewed: the client tries again with the handle it has."""
+        if receipt.handle._replace(offset=-1, commit_log_offset=-1) != PopHandle.decode(
+            given
+        )._replace(offset=-1, commit_log_offset=-1):
+            self._handles.keep(caller.client_id, group, given, receipt)
+
+
+def _check_lite(lite_topic: str) -> None:
+    if lite_topic:
+        raise RefusedError(
+            wire.UNSUPPORTED, "the request names a lite topic, which this proxy does not serve"
+        )

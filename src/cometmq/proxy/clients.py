@@ -1,0 +1,328 @@
+"""Know the clients: their settings and their Telemetry streams (Java: GrpcClientSettingsManager, ClientActivity)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import grpc
+import structlog
+
+from cometmq.client.instance import ClientInstance
+from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.filtering.tags import build_subscription
+from cometmq.model.subscription import (
+    EXPRESSION_SQL92,
+    EXPRESSION_TAG,
+    ConsumerData,
+    SubscriptionData,
+)
+from cometmq.proxy.announcements import Announcements
+from cometmq.proxy.calls import Caller, Context, caller_of
+from cometmq.proxy.config import (
+    CLIENT_EXPIRES_S,
+    MAX_CLIENTS,
+    MAX_STREAMS_PER_CLIENT,
+    MAX_TOPICS_OF_CLIENT,
+)
+from cometmq.proxy.metadata import Metadata
+from cometmq.proxy.names import group_of, topic_of
+from cometmq.proxy.settings import merged
+from cometmq.proxy.statuses import RefusedError, code_of, ok
+from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.runtime.tasks import TaskOwner
+
+log = structlog.get_logger(__name__)
+
+# Commands that wait for a client to read them.
+MAX_WAITING_COMMANDS: Final = 256
+_CONSUMERS: Final = (wire.PUSH_CONSUMER, wire.SIMPLE_CONSUMER, wire.PULL_CONSUMER)
+_LITE: Final = (wire.LITE_PUSH_CONSUMER, wire.LITE_SIMPLE_CONSUMER)
+
+
+class Stream:
+    """One open Telemetry stream. None among the commands ends it."""
+
+    def __init__(self) -> None:
+        self.commands: asyncio.Queue[wire.TelemetryCommand | CometMQError | None] = asyncio.Queue(
+            MAX_WAITING_COMMANDS
+        )
+
+    def send(self, command: wire.TelemetryCommand | CometMQError | None) -> bool:
+        """Hand over a command; return False if too many wait already."""
+        if self.commands.full():
+            return False
+        self.commands.put_nowait(command)
+        return True
+
+
+class Client:
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        self.kind: wire.ClientType = wire.CLIENT_TYPE_UNSPECIFIED
+        self.group: str | None = None
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.published: frozenset[str] = frozenset()
+        self.streams: list[Stream] = []
+        self.seen_s = asyncio.get_running_loop().time()
+
+
+class _Member:
+    """Is a group's member at brokers: the proxy in the name of all its clients of that group."""
+
+    def __init__(self, group: str, clients: Callable[[str], list[Client]]) -> None:
+        self.group = group
+        self._clients = clients
+
+    def consumer_data(self) -> ConsumerData:
+        subscriptions: dict[str, SubscriptionData] = {}
+        for client in self._clients(self.group):
+            subscriptions.update(client.subscriptions)
+        return ConsumerData(
+            self.group, "CONSUME_POP", subscription_data_set=list(subscriptions.values())
+        )
+
+    def rebalance_soon(self) -> None:
+        """Do nothing: members share all queues."""
+
+
+class Clients:
+    """Holds the clients by id. `add_producer` is called with a topic to which a client publishes."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        metadata: Metadata,
+        tasks: TaskOwner,
+        add_producer: Callable[[str], None],
+        announcements: Announcements,
+        max_body_bytes: int,
+    ) -> None:
+        self._instance = instance
+        self._metadata = metadata
+        self._tasks = tasks
+        self._add_producer = add_producer
+        self._announcements = announcements
+        self._max_body_bytes = max_body_bytes
+        self._by_id: dict[str, Client] = {}
+        self._groups: dict[str, dict[str, Client]] = {}
+        self.is_draining = False
+
+    def get(self, client_id: str) -> Client | None:
+        return self._by_id.get(client_id)
+
+    def has_stream(self, client_id: str) -> bool:
+        client = self._by_id.get(client_id)
+        return client is not None and bool(client.streams)
+
+    def publisher(self, topic: str) -> Stream | None:
+        """Return a stream of a client that publishes to `topic`, each time another client's if there are several."""
+        for client_id, client in self._by_id.items():
+            if topic in client.published and client.streams:
+                self._by_id[client_id] = self._by_id.pop(client_id)
+                return client.streams[-1]
+        return None
+
+    def drain(self) -> None:
+        """Have all clients reconnect, and end their streams."""
+        self.is_draining = True
+        for client in self._by_id.values():
+            for stream in client.streams:
+                stream.send(
+                    wire.TelemetryCommand(
+                        status=ok(),
+                        reconnect_endpoints_command=wire.ReconnectEndpointsCommand(nonce="drain"),
+                    )
+                )
+                stream.send(None)
+
+    async def expire(self) -> None:
+        """Forget clients that have no stream and have sent no heartbeat for a while."""
+        oldest_s = asyncio.get_running_loop().time() - CLIENT_EXPIRES_S
+        for client in list(self._by_id.values()):
+            if not client.streams and client.seen_s < oldest_s:
+                await self._forget(client)
+
+    # Calls
+
+    async def heartbeat(
+        self, caller: Caller, _request: wire.HeartbeatRequest
+    ) -> wire.HeartbeatResponse:
+        self._known(caller).seen_s = asyncio.get_running_loop().time()
+        return wire.HeartbeatResponse(status=ok())
+
+    async def terminate(
+        self, caller: Caller, _request: wire.NotifyClientTerminationRequest
+    ) -> wire.NotifyClientTerminationResponse:
+        await self._forget(self._known(caller))
+        return wire.NotifyClientTerminationResponse(status=ok())
+
+    async def telemetry(self, requests: object, context: Context) -> None:
+        """Serve a stream until the client or the proxy ends it."""
+        del requests  # the context reads them, too
+        try:
+            caller = caller_of(context)
+            if self.is_draining:
+                raise RefusedError(
+                    wire.TOO_MANY_REQUESTS, "this proxy stops; connect to another one"
+                )
+        except RefusedError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        await context.send_initial_metadata(())
+        stream = Stream()
+        reader = self._tasks.spawn(self._read(caller, context, stream), "telemetry")
+        try:
+            while (command := await stream.commands.get()) is not None:
+                if isinstance(command, CometMQError):
+                    code = code_of(command)
+                    kind = (
+                        grpc.StatusCode.INVALID_ARGUMENT
+                        if 40000 <= code < 50000
+                        else grpc.StatusCode.INTERNAL
+                    )
+                    await context.abort(kind, str(command))
+                await context.write(command)
+        finally:
+            reader.cancel()
+            client = self._by_id.get(caller.client_id)
+            if client is not None and stream in client.streams:
+                client.streams.remove(stream)
+                client.seen_s = asyncio.get_running_loop().time()
+
+    # Inside
+
+    def _known(self, caller: Caller) -> Client:
+        client = self._by_id.get(caller.client_id)
+        if client is None:
+            raise RefusedError(
+                wire.UNRECOGNIZED_CLIENT_TYPE,
+                f"client {caller.client_id} is unknown here; send its settings over Telemetry first",
+            )
+        return client
+
+    async def _read(self, caller: Caller, context: Context, stream: Stream) -> None:
+        try:
+            while (command := await context.read()) is not grpc.aio.EOF:
+                if command.WhichOneof("command") != "settings":
+                    # Results of verify and stack-trace commands, which this proxy does not send.
+                    log.info("an answer to no command is dropped", client=caller.client_id)
+                    continue
+                settings = await self._take(caller, command.settings, stream)
+                stream.send(wire.TelemetryCommand(status=ok(), settings=settings))
+            end: CometMQError | None = None
+        except CometMQError as error:
+            end = error
+        if not stream.send(end):
+            stream.commands.get_nowait()
+            stream.send(end)
+
+    async def _take(self, caller: Caller, settings: wire.Settings, stream: Stream) -> wire.Settings:
+        """Register a client with its settings, and return those that it gets. Raises RefusedError and others."""
+        kind = settings.WhichOneof("pub_sub")
+        if kind is None:
+            raise RefusedError(
+                wire.BAD_REQUEST, "settings name neither publishing nor subscription"
+            )
+        client = self._by_id.get(caller.client_id)
+        if client is None:
+            if len(self._by_id) >= MAX_CLIENTS:
+                raise RefusedError(
+                    wire.TOO_MANY_REQUESTS,
+                    f"{len(self._by_id)} clients are known, the limit MAX_CLIENTS is {MAX_CLIENTS}; "
+                    "start another proxy",
+                    "MAX_CLIENTS",
+                )
+            client = self._by_id[caller.client_id] = Client(caller.client_id)
+        if stream not in client.streams:
+            if len(client.streams) >= MAX_STREAMS_PER_CLIENT:
+                raise RefusedError(
+                    wire.TOO_MANY_REQUESTS,
+                    f"client {caller.client_id} has {len(client.streams)} Telemetry streams, the limit "
+                    f"MAX_STREAMS_PER_CLIENT is {MAX_STREAMS_PER_CLIENT}; close some",
+                    "MAX_STREAMS_PER_CLIENT",
+                )
+            client.streams.append(stream)
+        client.kind = settings.client_type
+        if kind == "publishing":
+            await self._publish(client, settings.publishing)
+            return merged(settings, None, self._max_body_bytes)
+        group = await self._subscribe(client, settings)
+        topic = next(iter(client.subscriptions), None)
+        return merged(settings, await self._metadata.group(group, topic), self._max_body_bytes)
+
+    async def _publish(self, client: Client, publishing: wire.Publishing) -> None:
+        _check_count(len(publishing.topics))
+        client.published = frozenset(map(topic_of, publishing.topics))
+        for topic in sorted(client.published):
+            if await self._metadata.topic_type(topic) in ("TRANSACTION", "MIXED"):
+                self._add_producer(topic)
+
+    async def _subscribe(self, client: Client, settings: wire.Settings) -> str:
+        if settings.client_type in _LITE:
+            raise RefusedError(
+                wire.UNSUPPORTED,
+                f"clients of type {wire.ClientType.Name(settings.client_type)} need lite topics, which this "
+                "proxy does not serve; use a push or simple consumer",
+            )
+        if settings.client_type not in _CONSUMERS:
+            raise RefusedError(
+                wire.UNRECOGNIZED_CLIENT_TYPE,
+                "a subscription comes from a push, simple or pull consumer",
+            )
+        entries = settings.subscription.subscriptions
+        _check_count(len(entries))
+        group = group_of(settings.subscription.group)
+        subscriptions = {}
+        for entry in entries:
+            topic = topic_of(entry.topic)
+            subscriptions[topic] = subscription_of(topic, entry.expression)
+        if client.group not in (None, group):
+            await self._leave(client)
+        is_new = (client.group, client.subscriptions) != (group, subscriptions)
+        client.group, client.subscriptions = group, subscriptions
+        members = self._groups.setdefault(group, {})
+        if not members:
+            self._instance.add_consumer(_Member(group, self._members_of))
+        members[client.client_id] = client
+        for topic in subscriptions:
+            await self._metadata.route(topic)
+        if is_new:
+            self._announcements.soon()
+        return group
+
+    def _members_of(self, group: str) -> list[Client]:
+        return list(self._groups.get(group, {}).values())
+
+    async def _forget(self, client: Client) -> None:
+        self._by_id.pop(client.client_id, None)
+        for stream in client.streams:
+            stream.send(None)
+        await self._leave(client)
+
+    async def _leave(self, client: Client) -> None:
+        members = self._groups.get(client.group or "")
+        if members is None or members.pop(client.client_id, None) is None or members:
+            return
+        assert client.group is not None, "it was a member"
+        del self._groups[client.group]
+        await self._instance.remove_consumer(client.group)
+
+
+def subscription_of(topic: str, expression: wire.FilterExpression) -> SubscriptionData:
+    """Return a subscription to `topic`. Raises RefusedError for what is no expression."""
+    kind = EXPRESSION_SQL92 if expression.type == wire.SQL else EXPRESSION_TAG
+    try:
+        return build_subscription(topic, expression.expression, kind)
+    except IllegalArgumentError as error:
+        raise RefusedError(wire.ILLEGAL_FILTER_EXPRESSION, str(error)) from error
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_TOPICS_OF_CLIENT:
+        raise RefusedError(
+            wire.BAD_REQUEST,
+            f"settings name {count} topics, the limit MAX_TOPICS_OF_CLIENT is {MAX_TOPICS_OF_CLIENT}; "
+            "divide them among clients",
+            "MAX_TOPICS_OF_CLIENT",
+        )

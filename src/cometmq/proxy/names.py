@@ -1,0 +1,46 @@
+"""Check the names that calls bring: topics and groups."""
+
+from __future__ import annotations
+
+from cometmq.errors import IllegalArgumentError
+from cometmq.model.names import FORBIDDEN_SEND_TOPICS, check_group, check_topic
+from cometmq.proxy.statuses import RefusedError
+from cometmq.proxy.wire import messaging_pb2 as wire
+
+
+def topic_of(resource: wire.Resource) -> str:
+    """Return the topic on the wire. Raises RefusedError for an illegal name.
+
+    As in Java the namespace is part of the name or nothing: `resource_namespace` is `ns`, the name `ns%topic`.
+    """
+    name = _wrapped(resource)
+    try:
+        check_topic(name)
+    except IllegalArgumentError as error:
+        raise RefusedError(wire.ILLEGAL_TOPIC, str(error)) from error
+    if name in FORBIDDEN_SEND_TOPICS:
+        raise RefusedError(wire.ILLEGAL_TOPIC, f"topic {name} is the broker's own; use another one")
+    return name
+
+
+def group_of(resource: wire.Resource) -> str:
+    """Return the group on the wire. Raises RefusedError for an illegal name."""
+    name = _wrapped(resource)
+    try:
+        check_group(name)
+    except IllegalArgumentError as error:
+        raise RefusedError(wire.ILLEGAL_CONSUMER_GROUP, str(error)) from error
+    return name
+
+
+def _wrapped(resource: wire.Resource) -> str:
+    namespace, name = resource.resource_namespace, resource.name
+    if namespace and not name.startswith(f"{namespace}%"):
+        return f"{namespace}%{name}"
+    return name
+
+
+def unwrapped(resource: wire.Resource, name: str) -> str:
+    """Return how the client that sent `resource` calls the topic or group `name`."""
+    namespace = resource.resource_namespace
+    return name.removeprefix(f"{namespace}%") if namespace else name

@@ -1,0 +1,80 @@
+"""Answer a client's settings with those that it gets (Java: GrpcClientSettingsManager)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.proxy.config import MAX_BATCH, MAX_POLL_S
+from cometmq.proxy.wire import messaging_pb2 as wire
+
+_PRODUCER_ATTEMPTS: Final = 3
+_PRODUCER_FIRST_MS: Final = 10
+_PRODUCER_LAST_MS: Final = 1000
+# The delays after which a group of a broker without a list of its own gets a message again, in ms.
+_NEXT_MS: Final = tuple(
+    seconds * 1000
+    for seconds in (
+        1,
+        5,
+        10,
+        30,
+        *(60 * minutes for minutes in (*range(1, 11), 20, 30)),
+        3600,
+        7200,
+    )
+)
+
+
+def merged(
+    given: wire.Settings, group: SubscriptionGroupConfig | None, max_body_bytes: int
+) -> wire.Settings:
+    """Return the client's settings with the proxy's; `group` has those of a consumer's group."""
+    settings = wire.Settings()
+    settings.CopyFrom(given)
+    settings.metric.on = False
+    if group is None:
+        _set_exponential(
+            settings.backoff_policy, _PRODUCER_ATTEMPTS, _PRODUCER_FIRST_MS, _PRODUCER_LAST_MS, 2
+        )
+        settings.publishing.max_body_size = max_body_bytes
+        settings.publishing.validate_message_type = True
+        return settings
+    _set_retries(settings.backoff_policy, group)
+    subscription = settings.subscription
+    subscription.fifo = group.consume_message_orderly
+    subscription.receive_batch_size = MAX_BATCH
+    subscription.long_polling_timeout.FromSeconds(int(MAX_POLL_S))
+    return settings
+
+
+def _set_retries(policy: wire.RetryPolicy, group: SubscriptionGroupConfig) -> None:
+    attempts = group.retry_max_times + 1
+    given = group.group_retry_policy
+    exponential = given.get("exponentialRetryPolicy")
+    if given.get("type") == "EXPONENTIAL" and isinstance(exponential, dict):
+        _set_exponential(
+            policy,
+            attempts,
+            int(exponential.get("initial", 5000)),
+            int(exponential.get("max", 2 * 3600 * 1000)),
+            float(exponential.get("multiplier", 2)),
+        )
+        return
+    customized = given.get("customizedRetryPolicy")
+    delays = customized.get("next") if isinstance(customized, dict) else None
+    policy.Clear()
+    policy.max_attempts = attempts
+    for delay_ms in delays or _NEXT_MS:
+        policy.customized_backoff.next.add().FromMilliseconds(int(delay_ms))
+
+
+def _set_exponential(
+    policy: wire.RetryPolicy, attempts: int, first_ms: int, last_ms: int, multiplier: float
+) -> None:
+    policy.Clear()
+    policy.max_attempts = attempts
+    backoff = policy.exponential_backoff
+    backoff.initial.FromMilliseconds(first_ms)
+    backoff.max.FromMilliseconds(last_ms)
+    backoff.multiplier = multiplier

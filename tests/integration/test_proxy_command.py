@@ -1,0 +1,54 @@
+"""The command `cometmq proxy`, in a process of its own."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+
+import grpc
+import pytest
+from tests.waits import PROCESS_WAIT_S
+
+from cometmq.proxy.calls import MESSAGING
+from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.testing import Cluster
+
+COMMAND = [sys.executable, "-m", "cometmq", "proxy"]
+
+
+def test_the_command_says_its_endpoint_serves_and_stops() -> None:
+    with Cluster() as cluster:
+        command = [*COMMAND, "-n", cluster.namesrv, "--port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            found = re.search(r"gRPC at (\S+), without TLS", process.stdout.readline())
+            assert found is not None
+            with grpc.insecure_channel(found[1]) as channel:
+                call = channel.unary_unary(
+                    f"/{MESSAGING}/QueryRoute",
+                    request_serializer=wire.QueryRouteRequest.SerializeToString,
+                    response_deserializer=wire.QueryRouteResponse.FromString,
+                )
+                request = wire.QueryRouteRequest(topic=wire.Resource(name="missing"))
+                metadata = (("x-mq-client-id", "c"),)
+                answer = call(request, metadata=metadata, timeout=PROCESS_WAIT_S)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PROCESS_WAIT_S) == 0
+    assert answer.status.code == wire.TOPIC_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["-n", "127.0.0.1:9876", "--host", "0.0.0.0"], "--open"),
+        (["-n", "nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_options_are_refused_with_the_reason(options: list[str], reason: str) -> None:
+    ended = subprocess.run(
+        [*COMMAND, *options], capture_output=True, text=True, timeout=PROCESS_WAIT_S, check=False
+    )
+    assert ended.returncode != 0
+    assert reason in ended.stderr
