@@ -17,7 +17,8 @@ def at_once(
     request: pytest.FixtureRequest, run: Callable[[str], T], *, places: int
 ) -> Iterator[dict[str, Future[T]]]:
     """Run what the chosen tests of the module have as their parameter `case`, so many at a time, and
-    give the futures. A case of several places runs once here. A case that has not begun when the module ends does not run.
+    give the futures. A case that several parameters of the fixture share runs once for each. A case that
+    has not begun when the module ends does not run.
     """
     specs = [
         getattr(item, "callspec", None)

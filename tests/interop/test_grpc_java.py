@@ -191,7 +191,8 @@ def retried_and_dead(place: Place) -> None:
         eventually(lambda: indexes(consumer) == {0: 2, 1: 2, 2: 1}, wait_s=JVM_WAIT_S)
         consumer.finish()
     assert letter["properties"]["index"] == "0"
-    assert letter["properties"]["RETRY_TOPIC"] == names["topic"]
+    # Java's broker writes the retry topic from which the message was given up.
+    assert letter["properties"]["RETRY_TOPIC"].endswith(names["topic"])
 
 
 def in_order(place: Place) -> None:
@@ -201,7 +202,7 @@ def in_order(place: Place) -> None:
         GrpcJavaClient().produce(count=COUNT, groups="x,y,z", **without_group(names))
         all_seen(COUNT, consumer)
         consumer.finish()
-    by_group = defaultdict(list)
+    by_group: defaultdict[str, list[int]] = defaultdict(list)
     for message in consumer.named("message"):
         if not by_group[message["group"]] or by_group[message["group"]][-1] != index_of(message):
             by_group[message["group"]].append(index_of(message))
