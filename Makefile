@@ -10,6 +10,8 @@ SUPPLY_READY := $(VENV)-supply/.ready
 # Most tests wait for something most of the time, so a few more of them than there are cores.
 JOBS ?= 3
 PARALLEL := -n $(JOBS) --dist worksteal
+# Those of `make test` have no JVM or browser beside them.
+TEST_PARALLEL := -n $(or $(TEST_JOBS),4) --dist worksteal
 # Modules as a whole, which share servers, in the order of the room's conftest: the longest first.
 BY_MODULE := --dist loadfile --no-loadscope-reorder
 
@@ -78,7 +80,7 @@ demo: $(READY) ## Send 10,000 order events through a whole cluster, prove that n
 	else $(BIN)/python -m examples.demo --part pipelines $(DEMO); fi
 
 test: compiled ## The unit, integration and short fuzz tests
-	@$(BIN)/python -m pytest -q -p tests.in_memory $(PARALLEL) $(ARGS)
+	@$(BIN)/python -m pytest -q -p tests.in_memory $(TEST_PARALLEL) $(ARGS)
 
 check: $(READY) ## Format, lint, strict types, the import rule and the fast tests
 	@scripts/check

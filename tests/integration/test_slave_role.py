@@ -22,7 +22,7 @@ from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests
 from cometmq.protocol.bodies.cluster import DelayOffsetSerializeWrapper, KVTable
 from cometmq.protocol.bodies.overview import HARuntimeInfo
-from cometmq.protocol.codes import RequestCode, ResponseCode
+from cometmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand, response
 from cometmq.protocol.fastjson.dialect import decode_body, encode_body
 from cometmq.protocol.header import NoHeader
@@ -163,6 +163,7 @@ REFUSED_BY_SLAVES = {
     RequestCode.NOTIFICATION: ResponseCode.SLAVE_NOT_AVAILABLE,
     RequestCode.POLLING_INFO: ResponseCode.SLAVE_NOT_AVAILABLE,
     RequestCode.SET_MESSAGE_REQUEST_MODE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    OwnRequestCode.GET_POP_PROGRESS: ResponseCode.SLAVE_NOT_AVAILABLE,
 }
 
 
