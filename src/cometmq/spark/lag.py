@@ -5,7 +5,7 @@
     lag.queues("orders-archive")     # messages behind, by queue
     lag.serve(9404)                  # for Prometheus; or lag.lines() where a page exists already
 
-Spark takes no metrics from sources in Python. What it does take is the ends of the queues
+Spark takes no metrics from sources in Python. It does take the ends of the queues
 (`reportLatestOffset`), which it reports with each batch beside the offsets that the batch reached.
 """
 
@@ -33,7 +33,7 @@ MAX_QUERIES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """What the last batch of a query told: offsets by queue, as JSON has them, and the time in
+    """The report of a query's last batch: offsets by queue, as JSON has them, and the time in
     seconds since the epoch.
     """
 
@@ -66,7 +66,7 @@ class LagListener(StreamingQueryListener, Collector):
         self._registry.register(self)
 
     def queries(self) -> list[QueryLag]:
-        """Return what the last batches told, of each running query."""
+        """Return the report of the last batch of each running query."""
         with self._lock:
             return list(self._lags.values())
 
@@ -84,7 +84,7 @@ class LagListener(StreamingQueryListener, Collector):
         """
         return start_http_server(port, host, self._registry)
 
-    # What Spark calls
+    # Called by Spark
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's names, here and below
         pass
@@ -119,14 +119,14 @@ class LagListener(StreamingQueryListener, Collector):
         with self._lock:
             self._lags.pop(str(event.runId), None)
 
-    # What Prometheus calls
+    # Called by Prometheus
 
     def describe(self) -> Iterable[Metric]:
         return self._families()
 
     def collect(self) -> Iterator[Metric]:
         lag, offset, batch, time = families = self._families()
-        # One line for a name: a query that was started again may be told of before its end is, and
+        # One line for a name: the start of a query that was started again may be reported before its end is, and
         # Prometheus refuses a page that says something twice.
         for query in {query.name: query for query in self.queries()}.values():
             batch.add_metric([query.name], query.batch_id)

@@ -105,7 +105,7 @@ def judge(
     settings: Told[Mapping[str, str]] | None,
     unasked: tuple[Unasked, ...] = (),
 ) -> Reason:
-    """Say what one broker deletes next, by what it told."""
+    """Say what one broker deletes next, by what it reported."""
     if info is None:
         return away(place, unasked)
     evidence = [

@@ -50,12 +50,12 @@ def _caught_up(facts: GroupFacts) -> Reason:
     evidence = tuple(
         told.shows(Shown.QUEUES_LOOKED_AT(), len(told.value)) for told in facts.progress.values()
     )
-    queues, untold = len(facts.queues()), facts.untold()
+    queues, silent = len(facts.queues()), facts.silent_brokers()
     return Reason(
         Cause.CAUGHT_UP,
         Severity.OK,
-        Said.CAUGHT_UP_IN_PART(group=facts.group, queues=queues, untold=shortened(untold))
-        if untold
+        Said.CAUGHT_UP_IN_PART(group=facts.group, queues=queues, silent=shortened(silent))
+        if silent
         else Said.CAUGHT_UP(group=facts.group, queues=queues),
         evidence[:MOST_EVIDENCE],
     )
@@ -65,7 +65,7 @@ def _nothing_told(facts: GroupFacts) -> Reason:
     return Reason(
         Cause.NOT_TOLD,
         Severity.WARNING,
-        Said.PROGRESS_UNKNOWN(group=facts.group, brokers=shortened(facts.untold())),
+        Said.PROGRESS_UNKNOWN(group=facts.group, brokers=shortened(facts.silent_brokers())),
         (),
         Remedy.PROGRESS_UNKNOWN(),
     )

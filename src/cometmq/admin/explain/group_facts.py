@@ -1,4 +1,4 @@
-"""Collects what servers and members tell of a consumer group, for the judgement of `group_causes`."""
+"""Collects what servers and members report of a consumer group, for the judgement of `group_causes`."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ _SAMPLED_MESSAGES: Final = 32
 
 @dataclass
 class GroupFacts:
-    """Holds what was told of a group. Tables by address, or by address and topic, lack what was not
-    told.
+    """Holds what was reported of a group. Tables by address, or by address and topic, lack what was not
+    reported.
     """
 
     group: str
@@ -71,7 +71,7 @@ class GroupFacts:
     # Brokers that said that no member is connected.
     offline: dict[str, Told[None]] = field(default_factory=dict)
     members: dict[str, Told[RunningInfo]] = field(default_factory=dict)
-    # Members that brokers name and that told nothing, with why.
+    # Members that brokers name and that reported nothing, with why.
     silent: dict[str, str] = field(default_factory=dict)
     topic_configs: dict[tuple[str, str], Told[TopicConfig]] = field(default_factory=dict)
     # The lowest offset of each queue.
@@ -81,7 +81,7 @@ class GroupFacts:
     samples: dict[MessageQueue, Told[Sample]] = field(default_factory=dict)
     # The names of all groups that brokers have.
     known_groups: set[str] = field(default_factory=set)
-    # What `queues` and `behind` return once all has been told.
+    # The results of `queues` and `behind` once all answers are there.
     _queues: list[_Progress] | None = None
     _behind: list[_Progress] | None = None
 
@@ -91,7 +91,7 @@ class GroupFacts:
         self._queues, self._behind = self.queues(), self.behind()
 
     def queues(self) -> list[_Progress]:
-        """Return the progress in every queue, with the answer that told it.
+        """Return the progress in every queue, with the answer that reported it.
 
         A member commits every few seconds, so its own offset counts where it is ahead of the
         broker's, and so does what it holds.
@@ -111,7 +111,7 @@ class GroupFacts:
                 if (info := own.get(queue)) is not None:
                     if consumed < info.commit_offset:
                         consumed = max(consumed, min(info.commit_offset, at.broker_offset))
-                    if info.cached_msg_count:  # Java 4.9 does not tell what it has handed out
+                    if info.cached_msg_count:  # Java 4.9 does not report what it has handed out
                         pulled = max(pulled, min(info.cached_msg_max_offset + 1, at.broker_offset))
                 waiting = waiting_offset(at)
                 if waiting is not None:
@@ -166,21 +166,21 @@ class GroupFacts:
         ]
         return True if True in known else False if False in known else None
 
-    def untold(self) -> list[str]:
-        """Return the names of the brokers that did not tell the group's progress."""
+    def silent_brokers(self) -> list[str]:
+        """Return the names of the brokers that did not report the group's progress."""
         return [place.name for at, place in self.places.items() if at not in self.progress]
 
     @property
     def is_unknown(self) -> bool:
-        """Whether brokers told their groups, and none of them knows this one."""
+        """Whether brokers listed their groups, and none of them knows this one."""
         if not self.known_groups or self.configs or self.online:
             return False
-        # Of a topic that is named, they tell the queues to any group.
+        # If a topic is named, they list its queues for any group.
         return not any(p.consumer_offset or p.pulled_offset for p, _ in self.queues())
 
     @property
     def broadcasting(self) -> Told[ConsumerConnection] | None:
-        """The answer that tells that the group consumes by broadcasting, None if none does."""
+        """The answer that says that the group consumes by broadcasting, None if none does."""
         online = self.online.values()
         return next((told for told in online if told.value.message_model == "BROADCASTING"), None)
 
@@ -195,7 +195,7 @@ class GroupFacts:
 async def collect(
     inquiry: Inquiry, group: str, topic: str | None, cluster: str | None
 ) -> GroupFacts:
-    """Ask the brokers and the members of a group. What is not told is left out."""
+    """Ask the brokers and the members of a group. Leave out what they do not report."""
     inquiry.step("asking the name servers for the brokers")
     places = {place.address: place for place in await inquiry.readers(cluster=cluster)}
     facts = GroupFacts(group, inquiry.now_ms(), places, topic)
@@ -317,7 +317,7 @@ async def _not_begun(
 ) -> None:
     """Ask about topics that the group subscribes to and where it has committed no offset yet.
 
-    A broker tells nothing of them unless they are named, and then counts from the beginning.
+    A broker reports nothing about them unless they are named, and then counts from the beginning.
     """
     known = facts.progress.get(address)
     if known is None:
@@ -333,7 +333,7 @@ async def _not_begun(
             continue
         for queue, at in answer.value[0].items():
             if online.consume_from_where == _FROM_LAST and not is_retry_topic(queue.topic):
-                # What lay there before is not for the group, so only what it was handed counts.
+                # Messages that lay there before are not for the group, so only those that it was handed count.
                 at.consumer_offset = max(
                     at.consumer_offset, 0 if at.pull_offset else at.broker_offset
                 )

@@ -34,7 +34,7 @@ def request_text(row: RequestType[Any, Any, Any, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Told(Generic[T]):
-    """Holds what a server told, with the request, the server's address and the time."""
+    """Holds what a server reported, with the request, the server's address and the time."""
 
     value: T
     request: str
@@ -48,7 +48,7 @@ class Told(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Tells where a master is."""
+    """Says where a master is."""
 
     name: str
     cluster: str
@@ -58,7 +58,7 @@ class Place:
 class Inquiry:
     """Asks the questions of one explanation and notes which of them stay without an answer.
 
-    `on_step` is told what is asked next.
+    `on_step` gets a line about each next question.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Inquiry:
         *,
         share: float = 1.0,
     ) -> Told[T] | None:
-        """Return what the server tells, None if it does not, which `unasked` then explains.
+        """Return what the server reports, None if it does not answer, which `unasked` then explains.
 
         `row` is the request by which the question is put. The answer may take the given `share` of
         the time that is left.
@@ -172,7 +172,7 @@ class Inquiry:
 
 
 def number(text: str | None, default: int) -> int:
-    """Read a figure that a server or a client tells; `default` if it is none, or longer than any."""
+    """Read a figure that a server or a client reports; `default` if it is none, or longer than any."""
     return int(text) if text is not None and text.isdecimal() and len(text) < 19 else default
 
 

@@ -1,4 +1,4 @@
-"""Judges by what members tell why a group is behind: their queues, listeners, retries and filters.
+"""Judges by the reports of members why a group is behind: their queues, listeners, retries and filters.
 
 Nothing here asks a server.
 """
@@ -18,7 +18,7 @@ from cometmq.model.finding import Severity
 from cometmq.model.names import is_retry_topic, retry_topic
 from cometmq.protocol.bodies.consumers import ConsumeStatus, ProcessQueueInfo
 
-# Java's defaults, for members that do not tell their own.
+# Java's defaults, for members that do not report their own.
 _PULL_THRESHOLD: Final = 1000
 _PULL_THRESHOLD_MIB: Final = 100
 _MAX_SPAN: Final = 2000
@@ -94,7 +94,7 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
         return
     owners = facts.owners()
     if not owners and all(_pulls_itself(told.value) for told in facts.members.values()):
-        return  # Java's DefaultMQPullConsumer tells no queues
+        return  # Java's DefaultMQPullConsumer reports no queues
     lost = {
         p.queue
         for p, _ in facts.behind()
@@ -199,7 +199,7 @@ def idle_members(facts: GroupFacts) -> Iterator[Reason]:
     )
 
 
-# What members do
+# Work of members
 
 
 def _held(facts: GroupFacts) -> list[tuple[QueueProgress, Told[RunningInfo], ProcessQueueInfo]]:

@@ -238,7 +238,7 @@ async def _sent_back(
     """Return the copies of the message in a retry topic, among dead letters, or waiting for a retry.
 
     A Java broker that stored the batch's id with the message gives this one to the copies alone.
-    They tell by the offset id which message of the batch they are of.
+    Their offset ids say which message of the batch they are of.
     """
     found = await _everywhere(inquiry, facts, topic, unique_id)
     origins = {told.value.offset_msg_id for told in facts.copies}

@@ -203,14 +203,14 @@ class WriteExplanation(Explanation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskExplanation(Explanation):
-    """Says for each broker, by address, which file it deletes next; None if it does not tell."""
+    """Says for each broker, by address, which file it deletes next; None if it does not report that."""
 
     deletions: Mapping[str, NextDeletion | None]
 
 
 @dataclass(frozen=True, slots=True)
 class RestartCost:
-    """Says what a broker's restart costs; None stands for what the broker does not tell.
+    """Says what a broker's restart costs; None stands for what the broker does not report.
 
     After a clean stop the broker reads `clean_bytes` of its log before it serves, after a crash
     `crash_bytes`. The times follow from what its last start took, or from an assumed rate.

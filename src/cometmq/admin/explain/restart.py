@@ -28,7 +28,7 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import GetConsumerConnectionListRequestHeader
 
 _MIB: Final = 1 << 20
-# What a start reads a second if its last recovery was too short to tell.
+# How much a start is taken to read a second if its last recovery was too short to judge by.
 _ASSUMED_RATE: Final = 200 * _MIB
 _TELLING_BYTES: Final = 64 * _MIB
 _QUEUES_PER_S: Final = 20_000
@@ -48,7 +48,7 @@ _FIGURES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RestartFacts:
-    """Holds what one broker tells. `online` has the groups with a member, None if it is not known."""
+    """Holds what one broker reports. `online` has the groups with a member, None if it is not known."""
 
     place: Place
     info: Told[Mapping[str, str]] | None
@@ -134,7 +134,7 @@ async def _of_broker(
 
 
 def cost(facts: RestartFacts) -> RestartCost:
-    """Compute the cost from what the broker told."""
+    """Compute the cost from what the broker reported."""
     info: Mapping[str, str] = facts.info.value if facts.info is not None else {}
     clean, crash = _figure(info, "restartLogBytes"), _figure(info, "restartLogBytesAfterCrash")
     queues = _figure(info, "restartQueues")
@@ -161,7 +161,7 @@ def cost(facts: RestartFacts) -> RestartCost:
 def judge(
     facts: RestartFacts, everywhere: list[Place], unasked: tuple[Unasked, ...] = ()
 ) -> list[Reason]:
-    """Say what the restart of one broker costs, by what it told."""
+    """Say what the restart of one broker costs, by what it reported."""
     place = facts.place
     if facts.info is None:
         return [away(place, unasked)]

@@ -130,7 +130,7 @@ class Explanations(Room):
         deadline_s: float = DEADLINE_S,
         on_step: Step | None = None,
     ) -> DiskExplanation:
-        """Say which file each broker deletes next, when and why. Java brokers do not tell."""
+        """Say which file each broker deletes next, when and why. Java's brokers do not report that."""
         inquiry = self._inquiry(deadline_s, on_step)
         return await explain_disk(inquiry, cluster=cluster, broker=broker)
 

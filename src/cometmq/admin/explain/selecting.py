@@ -36,5 +36,5 @@ def selects(data: SubscriptionData, message: MessageExt) -> bool | None:
 
 
 def selected(data: SubscriptionData, messages: Sequence[MessageExt]) -> Sample:
-    """Count what a subscription selects. What only the broker knows counts as selected."""
+    """Count what a subscription selects. A message counts as selected where only the broker could decide."""
     return Sample(len(messages), sum(selects(data, message) is not False for message in messages))

@@ -19,7 +19,7 @@ class Said(TextKey):
     CAUGHT_UP = "group {group} is not behind: no message waits in {queues:# queue|# queues}"
     CAUGHT_UP_IN_PART = (
         "group {group} is not behind: no message waits in {queues:# queue|# queues} of the brokers "
-        "that reported its progress; {untold} did not"
+        "that reported its progress; {silent} did not"
     )
     PROGRESS_UNKNOWN = (
         "whether group {group} is behind is not known: {brokers} did not report its progress"

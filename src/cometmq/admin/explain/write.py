@@ -32,7 +32,7 @@ _MAX_MESSAGE_SIZE: Final = "4194304"
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """Holds what one broker tells; None stands for what it did not tell.
+    """Holds what one broker reports; None stands for what it did not report.
 
     `topic` has None if the broker has no such topic, `model` the topic that new ones are made of.
     """
@@ -53,7 +53,7 @@ class BrokerFacts:
 
 @dataclass(frozen=True, slots=True)
 class WriteFacts:
-    """Holds what is told of writes to a topic; `size` is that of the message in question."""
+    """Holds what servers report of writes to a topic; `size` is that of the message in question."""
 
     topic: str
     size: int | None
@@ -151,7 +151,7 @@ async def topic_config(servers: Servers, address: str, topic: str) -> TopicConfi
         return None
     if answer.code == ResponseCode.SUCCESS:
         return answer.body
-    # A broker of 4.x tells of all topics or none.
+    # A broker of 4.x reports all topics or none.
     every = await servers.ask(
         address, requests.GET_ALL_TOPIC_CONFIG, NoHeader(), what="the configurations of topics"
     )

@@ -82,7 +82,7 @@ class AckHandler:
     def batch_ack(
         self, connection: Connection, request: Request[NoHeader]
     ) -> RemotingCommand | None:
-        """Note that messages are done. Those of queues that are not there are passed over."""
+        """Note that messages are done. Pass over messages of queues that are not there."""
         body = requests.BATCH_ACK_MESSAGE.typed_body(request) if request.body else None
         if body is None or not body.acks:
             raise Refused(ResponseCode.NO_MESSAGE, "the batch of acknowledgements is empty")

@@ -78,7 +78,7 @@ class Postponed(Change, tag=6, frozen=True):
 
 
 class Reset(Change, tag=7, frozen=True):
-    """The group goes on at an offset. What is in flight from there on is forgotten."""
+    """The group goes on at an offset. Messages in flight from there on are forgotten."""
 
     next_offset: int
 

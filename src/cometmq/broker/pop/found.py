@@ -74,7 +74,7 @@ class Found:
     def add(
         self, key: Key, asked_topic: str, offsets: Sequence[int], slices: Sequence[memoryview]
     ) -> None:
-        """Take in messages of a queue. Those of a retry topic get the topic that was asked for, and the handle by
+        """Take in messages of a queue. Messages of a retry topic get the topic that was asked for, and the handle by
         which they are acknowledged (Java: PopMessageProcessor).
         """
         mark = mark_of(key[1])

@@ -2,7 +2,7 @@
 
 Changes go to the topic before they count. From time to time the whole table is written between them, in parts: a
 round of snapshots. Each record names the record with which the last complete round began, so the last record of the
-topic says where a start has to begin to read. What it reads is at most about twice as long as a round, or
+topic says where a start has to begin to read. It reads at most about twice the length of a round, or
 MIN_TAIL_BYTES.
 """
 
@@ -80,7 +80,7 @@ class PopLog:
             try:
                 self._bytes_of_round += self._write(part)
             except BaseException:
-                self._round = None  # a part is missing: the next step begins anew
+                self._round = None  # a part is missing: the next step begins a new one
                 raise
             return True
         self._round = None

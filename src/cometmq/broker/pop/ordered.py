@@ -86,8 +86,8 @@ class Ordered:
         attempt_id: str,
         counts: Sequence[int],
     ) -> None:
-        """Replace the batch. What was acknowledged behind a message that was not is in flight again if it is in
-        the batch, as in Java.
+        """Replace the batch. A message that was acknowledged behind one that was not is in flight again if it is
+        in the batch, as in Java.
         """
         self.done.difference_update(offsets)
         handed_out = {at: count + 1 for at, count in zip(self.offsets, self.counts, strict=True)}

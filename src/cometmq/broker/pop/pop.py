@@ -136,7 +136,7 @@ class PopHandler:
         return self._serve(connection, request, None, None)
 
     def _resume(self, waiter: Waiter, reason: Reason) -> None:
-        """Serve a pop that has waited. It may wait anew."""
+        """Serve a pop that has waited. It may wait again."""
         connection, request = waiter.connection, waiter.request
         try:
             if waiter.waits_for is State.MESSAGES:

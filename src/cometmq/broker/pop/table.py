@@ -188,7 +188,7 @@ class Table:
     def _popped(self, change: c.Popped) -> None:
         state = self._state(change.key)
         if state.order is not None:
-            # The group pops without order from now on. What it has in flight stays hidden.
+            # The group pops without order from now on. Its messages in flight stay hidden.
             order, state.order = state.order, None
             for offset, until_ms in zip(order.offsets, order.until, strict=True):
                 if offset not in order.done:

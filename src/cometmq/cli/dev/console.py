@@ -98,7 +98,7 @@ class DevConsole:
             )
             server = ConsoleServer(config, self._sockets)
             await server.start()
-            # What the console has imported came after the servers' freeze (runtime.garbage); a full pass over
+            # The modules that the console has imported came after the servers' freeze (runtime.garbage); a full pass over
             # it, here or on their thread, would hold their loop.
             gc.freeze()
         except Exception:  # the outermost edge of the console; the cluster goes on without it

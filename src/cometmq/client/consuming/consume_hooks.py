@@ -82,13 +82,13 @@ class ConsumeHooks:
         return context
 
     def after(self, context: ConsumeContext, job: ConsumeJob, seconds: float) -> None:
-        """Tell the hooks that the listener is done with `job`, and with which outcome."""
+        """Call the hooks once the listener is done with `job`, and with which outcome."""
         context.status = self._status(job, seconds)
         context.success = job.result is ConsumeResult.SUCCESS
         run_hooks([hook.after_consume for hook in self._hooks], context)
 
     def polled(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> None:
-        """Tell the hooks of a poll's messages, which count as consumed at once, as in Java."""
+        """Call the hooks for a poll's messages, which count as consumed at once, as in Java."""
         context = self.before(queue, messages, polled=True)
         context.status, context.success = SUCCESS, True
         run_hooks([hook.after_consume for hook in self._hooks], context)

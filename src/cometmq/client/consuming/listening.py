@@ -275,7 +275,7 @@ class ThreadRunner(_Runner):
         self._look = self._loop.call_later(_LOOK_S, self._look_after, self._done_count)
 
     def _drain(self) -> None:
-        # Clear the flag before emptying the deque, so that a thread that appends later tells again.
+        # Clear the flag before emptying the deque, so that a thread that appends later gives notice again.
         self._done_told = False
         jobs = []
         done = self._done

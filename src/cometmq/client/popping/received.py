@@ -43,7 +43,7 @@ def popped_messages(
 ) -> list[tuple[MessageExt, Receipt]]:
     """Return the messages of an answer with their receipts, in its order.
 
-    Names are those on the wire. What is no whole record is logged and left out: nobody acknowledges
+    Names are those on the wire. A record that is not whole is logged and left out: nobody acknowledges
     it, so the broker delivers it again. Raises ProtocolError if the header does not describe the body.
     """
     header = answer.header
