@@ -17,7 +17,7 @@ from cometmq.broker.delays.state import DelayState
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.retries.budget import RetryBudget
-from cometmq.broker.retries.limits import RetryLimits
+from cometmq.broker.retries.max_reconsume import RetryLimits
 from cometmq.broker.retries.retry import RetryHandler
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import StoreError

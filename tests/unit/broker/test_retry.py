@@ -10,7 +10,7 @@ from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
 from cometmq.broker.retries import budget
 from cometmq.broker.retries.budget import RetryBudget
-from cometmq.broker.retries.limits import RetryLimits
+from cometmq.broker.retries.max_reconsume import RetryLimits
 from cometmq.broker.retries.retry import RetryHandler
 from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig

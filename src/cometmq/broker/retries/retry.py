@@ -18,7 +18,7 @@ from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
 from cometmq.broker.retries.budget import RetryBudget
-from cometmq.broker.retries.limits import RetryLimits
+from cometmq.broker.retries.max_reconsume import RetryLimits
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.model import names
 from cometmq.model import properties as p

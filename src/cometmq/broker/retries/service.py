@@ -7,7 +7,7 @@ from collections.abc import Callable
 from cometmq.broker.delays.put import MessagePut
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.retries.budget import RetryBudget
-from cometmq.broker.retries.limits import RetryLimits
+from cometmq.broker.retries.max_reconsume import RetryLimits
 from cometmq.broker.retries.redrive import Redrives
 from cometmq.broker.retries.redrive_handlers import RedriveHandlers
 from cometmq.broker.retries.retry import RetryHandler

@@ -175,7 +175,7 @@ async def export_pop_records(
 ) -> None:
     """Have Java brokers move their records of pop consumers from RocksDB to files.
 
-    CometMQ's brokers have no pop consumers and refuse it.
+    CometMQ's brokers keep these records in the log, and refuse the request.
     """
     exactly_one(brokerAddr=broker, clusterName=cluster)
     run.dry_run = run.dry_run or bool(dry)

@@ -2,9 +2,9 @@
 counts, if it is not the default.
 
 A consumer sends its number (maxReconsumeTimes) with each message that it sends back. Java's clients
-send 16 without such a setting; CometMQ's send none, and the group's retryMaxTimes counts. Java applies each consumer's own number to the messages that it
-sends back. So with different numbers in one group chance decides when a message becomes a dead
-letter.
+send 16 without such a setting; CometMQ's send none, and the group's retryMaxTimes counts. Java applies
+each consumer's own number to the messages that it sends back. So with different numbers in one group
+chance decides when a message becomes a dead letter.
 """
 
 from __future__ import annotations
