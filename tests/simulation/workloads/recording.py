@@ -17,6 +17,7 @@ from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeResult, SendResult
+from cometmq.protocol.pop.handle import pop_retry_topic
 
 _VERDICTS = {"success": ConsumeResult.SUCCESS, "suspend": ConsumeResult.SUSPEND}
 
@@ -165,6 +166,9 @@ class Listener:
             and p.RETRY_TOPIC in message.properties
         )
         topic = retry_topic(self._group) if is_retry else message.topic
+        if p.FIRST_POP_TIME in message.properties and p.RETRY_TOPIC not in message.properties:
+            # The group has popped it in vain before its members began to pull.
+            topic = pop_retry_topic(self._group, message.topic)
         stage.record(
             h.Delivered(
                 at_s=stage.at_s,
