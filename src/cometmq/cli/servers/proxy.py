@@ -29,9 +29,7 @@ def proxy(
     ] = None,
     open_to_all: Annotated[
         bool,
-        typer.Option(
-            "--open", help="Listen at all addresses, although there is no access control."
-        ),
+        typer.Option("--open", help="Listen at all addresses, though there is no access control."),
     ] = False,
     log_level: LogLevel = None,
     log_file: LogPath = None,
