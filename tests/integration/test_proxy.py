@@ -1,4 +1,4 @@
-"""The proxy by plain gRPC calls, each with good and with bad input, in front of a cluster of its own."""
+"""Test the proxy with plain gRPC calls, each with good and with bad input, in front of a cluster of its own."""
 
 from __future__ import annotations
 
@@ -405,7 +405,7 @@ async def half_of(client: Client) -> wire.SendResultEntry:
 async def test_another_proxy_ends_a_transaction(
     client: Client, proxy: Proxy, cluster: Cluster
 ) -> None:
-    """Java's proxy can end only what it sent itself, for 30 s."""
+    """Java's proxy can end only transactions that it started itself, for 30 s."""
     await client.consume("transaction")
     entry = await half_of(client)
     other = Proxy(ProxyConfig(proxy.config.namesrv, port=0, drain_s=0.5))

@@ -1,4 +1,4 @@
-"""The command `cometmq proxy`, in a process of its own."""
+"""Test the command `cometmq proxy` in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The push consumer that pops, by both faces against a real broker."""
+"""Test the push consumer that pops, by both faces against a real broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST = {"mode": "pop", "consume_from": "CONSUME_FROM_FIRST_OFFSET"}
 
 
 class Heard:
-    """Remembers what listeners got; what is in `refused` is to come again, so often."""
+    """Remembers the messages that listeners got. `refused` says how often to refuse each body."""
 
     def __init__(self, **refused: int) -> None:
         self.messages: list[MessageExt] = []
@@ -54,7 +54,7 @@ def test_listeners_get_all_messages_and_what_they_refuse_again(face: Face, name:
     fill(face, name, *(b"%d" % number for number in range(40)))
     heard = Heard(**{"7": 1})
     consumer = consumer_of(face, name, heard)
-    # What was refused comes again after the ten seconds of pull mode's first delay.
+    # The refused message comes again after the ten seconds of pull mode's first delay.
     heard.until(41)
     counts = Counter(heard.bodies())
     assert counts.pop("7") == 2
@@ -63,7 +63,7 @@ def test_listeners_get_all_messages_and_what_they_refuse_again(face: Face, name:
     assert (again.topic, again.reconsume_times) == (name, 1)
     assert MessageQueue(name, "broker-a", -1) in consumer.assigned_queues()
     consumer.close()
-    # All was acknowledged: another member gets nothing.
+    # All messages were acknowledged: another member gets none.
     other = Heard()
     consumer_of(face, name, other)
     CLOCK.sleep(0.9)
@@ -218,7 +218,7 @@ def test_a_member_holds_no_more_than_its_threshold(face: Face, name: str) -> Non
     began.until(1)
     rest = Heard()
     consumer_of(face, name, rest)
-    # The other member gets all that the first one does not hold.
+    # The other member gets all messages that the first one does not hold.
     rest.until(26)
     CLOCK.sleep(0.5)
     assert len(rest.messages) == 26
@@ -248,7 +248,7 @@ def test_what_failed_before_a_change_to_pulls_is_pulled(face: Face, name: str) -
     popping = consumer_of(face, name, heard, pop_invisible_ms=HIDDEN_MS)
     heard.until(3)
     popping.close()
-    # Their ten seconds are over now, and nobody pops any more.
+    # Their ten seconds are over now, and no member pops any more.
     face.until_routed(f"%RETRY%{name}_{name}", "broker-a")
     pulled = Heard()
     face.consumer(name, name, pulled, consume_from="CONSUME_FROM_FIRST_OFFSET")

@@ -1,4 +1,4 @@
-"""The official Java client that speaks gRPC, through our proxy: in front of our broker, and of Java's."""
+"""Run the official Java client for gRPC through our proxy, in front of our broker and of Java's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CONF = {
 
 
 class RunningProxy:
-    """A proxy on a loop of its own. A context manager."""
+    """Runs a proxy on a loop of its own. A context manager."""
 
     def __init__(self, namesrv: str) -> None:
         self._config = ProxyConfig(namesrv=[namesrv], bind_address=HOST, port=free_port())
@@ -70,7 +70,7 @@ class RunningProxy:
 
 
 class Place:
-    """Where cases run: a proxy, the cluster behind it, and mqadmin."""
+    """Holds the environment of cases: a proxy, the cluster behind it, and mqadmin."""
 
     def __init__(self, namesrv: str, broker: str, endpoints: str, tools: MqAdmin) -> None:
         self.namesrv = namesrv
@@ -88,7 +88,7 @@ class Place:
     def make(
         self, case: str, kind: str = "NORMAL", *, retries: int = 16, ordered: bool = False
     ) -> dict[str, str]:
-        """Make a case's topic of a message type, and its group; return the arguments that name them."""
+        """Create a case's group, and its topic with a message type; return the arguments that name them."""
         topic, group = f"grpc-{case}", f"group-{case}"
         self.mqadmin(
             "updateTopic", "-b", self._broker, "-t", topic, "-r", "4", "-w", "4",
@@ -149,7 +149,7 @@ def sent_and_pushed(place: Place) -> None:
         assert message["keys"] == f"m-{each['index']} all-m"
         assert message["attempt"] == 1
         assert message["size"] == len(body_pattern(each["index"], 64))
-    # All of the same queues that members of the remoting protocol read.
+    # They lie in the same queues that consumers of the remoting protocol read.
     assert len(JavaClient(55).pull(namesrv=place.namesrv, topic=names["topic"])) == COUNT
 
 
@@ -240,7 +240,7 @@ def committed_and_rolled_back(place: Place) -> None:
         producer.finish()
         consumer.finish()
     assert indexes(consumer).keys() == {0, 3, 2, 5}
-    # A busy machine may be asked about others, too, before their verdicts come.
+    # On a busy machine the broker may also ask about others before their verdicts come.
     assert {index_of(each) for each in producer.named("checked")} >= {2, 5}
 
 

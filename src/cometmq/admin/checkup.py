@@ -315,7 +315,7 @@ class ClusterCheckup:
         return ok(check, Found.CONSUMERS(consumers=shown, part=part))
 
     async def _pops(self, broker: _Broker, target: str) -> list[Finding]:
-        """Judge what groups have popped. Java's brokers do not know the question."""
+        """Judge what groups have popped. Java's brokers do not know the request."""
         answer = await self._ask(target, requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         table = answer.body.subscription_group_table
         groups = sorted(group for group in table if not is_system_group(group))

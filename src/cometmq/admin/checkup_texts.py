@@ -57,7 +57,7 @@ class Found(TextKey):
     AGAIN_AND_AGAIN = "topic {topic}: messages come again and again: {count} of {all} in flight were delivered before"
     RETRIES_UNPOPPED = (
         "topic {topic}: {count:# message waits|# messages wait} in the retry topics, and nothing is in "
-        "flight: nobody pops"
+        "flight: no member pops"
     )
     RETRIES_UNREAD = (
         "topic {topic}: {count:# message waits|# messages wait} in the retry topics of earlier pops, and "

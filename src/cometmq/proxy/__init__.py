@@ -1,1 +1,1 @@
-"""The gRPC face of RocketMQ 5: serves its clients in front of a cluster, ours or Java's."""
+"""Serve the gRPC clients of RocketMQ 5 in front of a cluster, ours or Java's."""

@@ -1,4 +1,4 @@
-"""Serve what clients say of received messages: done, later, or a dead letter.
+"""Serve a client's three answers to a received message: acknowledge, hide for longer, make a dead letter.
 
 Java: AckMessageActivity, ChangeInvisibleDurationActivity, ForwardMessageToDLQActivity.
 """
@@ -55,8 +55,8 @@ class AckCalls:
         if not 0 < len(request.entries) <= MAX_ENTRIES:
             raise RefusedError(
                 wire.BAD_REQUEST,
-                f"{len(request.entries)} messages are to be acknowledged, the limit MAX_ENTRIES is "
-                f"{MAX_ENTRIES}; acknowledge at least one, and not more at once",
+                f"the request acknowledges {len(request.entries)} messages, the limit MAX_ENTRIES is "
+                f"{MAX_ENTRIES}; acknowledge at least one and at most that many in a request",
                 "MAX_ENTRIES",
             )
         await self._metadata.route(topic)
@@ -84,13 +84,13 @@ class AckCalls:
         if not 0 <= hidden_ms <= MAX_INVISIBLE_MS:
             raise RefusedError(
                 wire.ILLEGAL_INVISIBLE_TIME,
-                f"the message is to be hidden for {hidden_ms} ms; choose 0 to {MAX_INVISIBLE_MS} ms",
+                f"the invisible duration is {hidden_ms} ms; choose 0 to {MAX_INVISIBLE_MS} ms",
             )
         await self._metadata.route(topic)
         given = request.receipt_handle
         receipt = self._handles.take(group, topic, given)
         try:
-            # Brokers take no time of 0.
+            # Brokers refuse a time of 0.
             await self._handles.of(group).hide(receipt, max(hidden_ms, 1))
         except CometMQError:
             self._keep(caller, group, given, receipt)
@@ -111,7 +111,7 @@ class AckCalls:
         if place < 0:
             raise RefusedError(
                 wire.INVALID_RECEIPT_HANDLE,
-                "the receipt handle has no commit-log offset; give back the one that came with the message",
+                "the receipt handle has no commit-log offset; use the one that came with the message",
             )
         try:
             await send_to_dead_letters(self._instance, group, receipt, request.message_id, place)
@@ -139,7 +139,7 @@ class AckCalls:
         return ok()
 
     def _keep(self, caller: Caller, group: str, given: str, receipt: Receipt) -> None:
-        """Go on renewing a handle that was renewed: the client tries again with the handle it has."""
+        """Keep renewing a handle after a failed call, because the client tries again with the handle it has."""
         if receipt.handle._replace(offset=-1, commit_log_offset=-1) != PopHandle.decode(
             given
         )._replace(offset=-1, commit_log_offset=-1):

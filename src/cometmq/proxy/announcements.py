@@ -1,7 +1,7 @@
-"""Announce groups to brokers soon after they come, many of them by one heartbeat.
+"""Announce new groups to brokers soon, many of them in one heartbeat.
 
-An instance's own heartbeats reach a broker once for each connection, and then every 30 s. A proxy gets groups all
-the time: a broker that does not know of a producer asks nobody about its transactions.
+An instance sends a heartbeat when it connects to a broker, and then every 30 s. A proxy gets new groups at any
+time, and a broker asks nobody about a transaction until it knows a producer of its group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Announcements:
         self._is_planned = False
 
     def soon(self) -> None:
-        """Send a heartbeat to all brokers in a moment. Calls within that moment share it."""
+        """Send a heartbeat to all brokers after a short wait. Calls during the wait share one heartbeat."""
         if not self._is_planned and not self._tasks.is_closed:
             self._is_planned = True
             self._tasks.spawn(self._announce(), "announce")

@@ -1,4 +1,4 @@
-"""Connect handlers to gRPC: who calls, and what becomes of an error."""
+"""Connect handlers to gRPC: name the caller, and turn errors into answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Names the client of a call. `left_s` is the time until the client gives up, None without a deadline."""
+    """Names the client of a call. `left_s` is the time left until the call's deadline, None without one."""
 
     client_id: str
     version: str
@@ -35,7 +35,7 @@ class Caller:
 
 
 def caller_of(context: Context) -> Caller:
-    """Return who calls. Raises RefusedError without a client id."""
+    """Return the caller. Raises RefusedError if the call has no client id."""
     found: dict[str, str] = {}
     for key, value in context.invocation_metadata() or ():
         found[key] = value if isinstance(value, str) else value.decode("latin-1")
@@ -58,7 +58,7 @@ def unary(
     name: str,
     handle: Callable[[Caller, Any], Awaitable[Any]],
 ) -> tuple[str, grpc.RpcMethodHandler[Any, Any]]:
-    """Return the handler of a call with one answer, in which errors become the field `status`."""
+    """Return the handler of a call with one answer; an error becomes the answer's field `status`."""
     request_class, answer_class = getattr(wire, f"{name}Request"), getattr(wire, f"{name}Response")
 
     async def call(request: Any, context: Context) -> Any:
@@ -83,7 +83,7 @@ def answers(
     handle: Callable[[Caller, Any], AsyncIterator[Any]],
     last: Callable[[], Any] | None = None,
 ) -> tuple[str, grpc.RpcMethodHandler[Any, Any]]:
-    """Return the handler of a call with a stream of answers. After an error comes `last`, if given."""
+    """Return the handler of a call with a stream of answers. After an error it sends `last`, if given."""
     request_class, answer_class = getattr(wire, f"{name}Request"), getattr(wire, f"{name}Response")
 
     async def call(request: Any, context: Context) -> AsyncIterator[Any]:
@@ -113,16 +113,14 @@ def _internal(error: Exception) -> wire.Status:
 
 
 class Unserved(grpc.GenericRpcHandler):
-    """Answers calls that are not served with the reason and the remedy, as UNIMPLEMENTED."""
+    """Refuses calls that are not served as UNIMPLEMENTED, with the reason and the remedy."""
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         method = handler_call_details.method
         if method.startswith(f"/{ADMIN}/"):
-            text = (
-                f"{method} is not served by this proxy; ask the brokers: cometmq admin, or mqadmin"
-            )
+            text = f"{method} is not served by this proxy; use cometmq admin or mqadmin"
         elif method.startswith(f"/{MESSAGING}/"):
             text = f"{method} is not served by this proxy; docs/proxy.md lists the calls that are"
         else:

@@ -1,4 +1,4 @@
-"""Know the clients: their settings and their Telemetry streams (Java: GrpcClientSettingsManager, ClientActivity)."""
+"""Keep the settings and the Telemetry streams of clients (Java: GrpcClientSettingsManager, ClientActivity)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-# Commands that wait for a client to read them.
+# How many commands may wait in a stream for the client to read them.
 MAX_WAITING_COMMANDS: Final = 256
 _CONSUMERS: Final = (wire.PUSH_CONSUMER, wire.SIMPLE_CONSUMER, wire.PULL_CONSUMER)
 _LITE: Final = (wire.LITE_PUSH_CONSUMER, wire.LITE_SIMPLE_CONSUMER)
 
 
 class Stream:
-    """One open Telemetry stream. None among the commands ends it."""
+    """Holds the commands of one open Telemetry stream. The command None ends the stream."""
 
     def __init__(self) -> None:
         self.commands: asyncio.Queue[wire.TelemetryCommand | CometMQError | None] = asyncio.Queue(
@@ -50,7 +50,7 @@ class Stream:
         )
 
     def send(self, command: wire.TelemetryCommand | CometMQError | None) -> bool:
-        """Hand over a command; return False if too many wait already."""
+        """Queue a command for the client; return False if too many wait already."""
         if self.commands.full():
             return False
         self.commands.put_nowait(command)
@@ -69,7 +69,7 @@ class Client:
 
 
 class _Member:
-    """Is a group's member at brokers: the proxy in the name of all its clients of that group."""
+    """Represents all of the proxy's clients of a group as one member of it at brokers."""
 
     def __init__(self, group: str, clients: Callable[[str], list[Client]]) -> None:
         self.group = group
@@ -117,7 +117,7 @@ class Clients:
         return client is not None and bool(client.streams)
 
     def publisher(self, topic: str) -> Stream | None:
-        """Return a stream of a client that publishes to `topic`, each time another client's if there are several."""
+        """Return a stream of a client that publishes to `topic`, of several clients in turn."""
         for client_id, client in self._by_id.items():
             if topic in client.published and client.streams:
                 self._by_id[client_id] = self._by_id.pop(client_id)
@@ -160,12 +160,12 @@ class Clients:
 
     async def telemetry(self, requests: object, context: Context) -> None:
         """Serve a stream until the client or the proxy ends it."""
-        del requests  # the context reads them, too
+        del requests  # _read reads the requests from the context
         try:
             caller = caller_of(context)
             if self.is_draining:
                 raise RefusedError(
-                    wire.TOO_MANY_REQUESTS, "this proxy stops; connect to another one"
+                    wire.TOO_MANY_REQUESTS, "this proxy is stopping; connect to another one"
                 )
         except RefusedError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -206,7 +206,10 @@ class Clients:
             while (command := await context.read()) is not grpc.aio.EOF:
                 if command.WhichOneof("command") != "settings":
                     # Results of verify and stack-trace commands, which this proxy does not send.
-                    log.info("an answer to no command is dropped", client=caller.client_id)
+                    log.info(
+                        "an answer is dropped: this proxy sent no such command",
+                        client=caller.client_id,
+                    )
                     continue
                 settings = await self._take(caller, command.settings, stream)
                 stream.send(wire.TelemetryCommand(status=ok(), settings=settings))
@@ -218,7 +221,7 @@ class Clients:
             stream.send(end)
 
     async def _take(self, caller: Caller, settings: wire.Settings, stream: Stream) -> wire.Settings:
-        """Register a client with its settings, and return those that it gets. Raises RefusedError and others."""
+        """Register a client with its settings, and return the merged ones. Raises RefusedError and errors of brokers."""
         kind = settings.WhichOneof("pub_sub")
         if kind is None:
             raise RefusedError(
@@ -268,7 +271,7 @@ class Clients:
         if settings.client_type not in _CONSUMERS:
             raise RefusedError(
                 wire.UNRECOGNIZED_CLIENT_TYPE,
-                "a subscription comes from a push, simple or pull consumer",
+                "only a push, simple or pull consumer may send a subscription",
             )
         entries = settings.subscription.subscriptions
         _check_count(len(entries))
@@ -310,7 +313,7 @@ class Clients:
 
 
 def subscription_of(topic: str, expression: wire.FilterExpression) -> SubscriptionData:
-    """Return a subscription to `topic`. Raises RefusedError for what is no expression."""
+    """Return a subscription to `topic`. Raises RefusedError for an invalid expression."""
     kind = EXPRESSION_SQL92 if expression.type == wire.SQL else EXPRESSION_TAG
     try:
         return build_subscription(topic, expression.expression, kind)

@@ -50,6 +50,6 @@ class ProxyConfig:
     max_message_size_bytes: int = 4 * 1024 * 1024
     # A request may have several messages.
     max_inbound_bytes: int = 16 * 1024 * 1024
-    # A proxy that stops lets receives end by themselves for so long.
+    # How long a proxy that stops waits for receives to end by themselves.
     drain_s: float = MAX_POLL_S + 5
     access: Access = field(default=PLAIN)

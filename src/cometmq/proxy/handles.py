@@ -1,4 +1,4 @@
-"""Keep the handles of popped messages: renew those that a client consumes, for as long as it lives.
+"""Keep the handles of popped messages, and renew them while the client that consumes the messages lives.
 
 Java: DefaultReceiptHandleManager. A message received with auto_renew is hidden for a minute, and hidden again
 before that is over: for 1, 3, 5, 10, 30 and then 60 minutes, three hours in all.
@@ -47,7 +47,7 @@ class Handles:
     def __init__(self, instance: ClientInstance, clients: Clients) -> None:
         self._instance = instance
         self._clients = clients
-        # By group and the handle that the client has.
+        # By group and by the handle that the client has.
         self._renewed: dict[tuple[str, str], Renewed] = {}
         self._groups: dict[str, Acknowledgements] = {}
 
@@ -67,12 +67,12 @@ class Handles:
         return found
 
     def renew(self, client_id: str, group: str, text: str, receipt: Receipt) -> None:
-        """Renew the handle `text` from now on, until `take` or the client's end."""
+        """Renew the handle `text` until `take` is called with it or the client is gone."""
         now_ms = self._instance.clock.now_ms()
         self._renewed[group, text] = Renewed(client_id, group, receipt, now_ms)
 
     def take(self, group: str, topic: str, text: str) -> Receipt:
-        """Return the receipt of a handle that a client gives back, and renew it no more. Raises RefusedError."""
+        """Return the receipt of a handle that a client sends, and stop its renewal. Raises RefusedError."""
         renewed = self._renewed.pop((group, text), None)
         if renewed is not None:
             return renewed.receipt
@@ -85,26 +85,26 @@ class Handles:
         if handle.pop_time + handle.invisible_time < self._instance.clock.now_ms():
             raise RefusedError(
                 wire.INVALID_RECEIPT_HANDLE,
-                "the receipt handle has expired: the message was visible again before; consume faster, or "
+                "the receipt handle has expired, and the message has become visible again; consume faster, or "
                 "hide it for longer",
             )
         return Receipt(handle.broker_name, topic, handle.offset, handle)
 
     def keep(self, client_id: str, group: str, text: str, receipt: Receipt) -> None:
-        """Renew a handle again that `take` gave, because what followed has failed."""
+        """Resume the renewal that `take` stopped, because the call after it has failed."""
         self.renew(client_id, group, text, receipt)
 
     async def give_back(self, group: str, receipts: list[Receipt]) -> None:
-        """Make messages visible soon that no client has got."""
+        """Make messages that reached no client visible again soon."""
         for receipt in receipts:
             try:
                 await self.of(group).hide(receipt, _GIVEN_BACK_MS)
             except CometMQError as error:
-                # It comes again when its time is over.
-                log.info("a message is not given back", group=group, reason=str(error))
+                # The message comes again when its invisible time is over.
+                log.info("a message could not be given back", group=group, reason=str(error))
 
     async def scan(self) -> None:
-        """Renew what is about to become visible, and give back what clients left that are gone."""
+        """Renew messages that are about to become visible, and give back those of clients that are gone."""
         now_ms = self._instance.clock.now_ms()
         due = []
         for key, each in list(self._renewed.items()):

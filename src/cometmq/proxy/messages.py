@@ -26,7 +26,7 @@ DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 _GZIP_WINDOW: Final = 31
 
-# Properties that users neither set nor see as their own.
+# Properties that users cannot set, and do not see among their own.
 RESERVED: Final = (
     p.RESERVED
     | p.OF_ONE_SENDING
@@ -49,7 +49,7 @@ _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELIVER_MS, p.TIMER_DELAY_SEC, p.T
 
 
 def type_of(properties: dict[str, str]) -> str:
-    """Return the type of a message by its properties, as the attribute message.type spells it."""
+    """Return the type of a message by its properties, spelled as in the attribute message.type."""
     if properties.get(p.TRANSACTION_PREPARED) == "true":
         return "TRANSACTION"
     if any(name in properties for name in _DELAYS):
@@ -72,7 +72,9 @@ def properties_of(message: wire.Message, topic: str, now_ms: int) -> dict[str, s
             "the message names a lite topic, which this proxy does not serve; send it to a topic",
         )
     if not system.message_id.strip():
-        raise RefusedError(wire.ILLEGAL_MESSAGE_ID, "the message has no id; clients give it one")
+        raise RefusedError(
+            wire.ILLEGAL_MESSAGE_ID, "the message has no id; the client has to set one"
+        )
     properties[p.UNIQ_CLIENT_MESSAGE_ID] = _text(system.message_id, wire.ILLEGAL_MESSAGE_ID, "id")
     properties[p.WAIT_STORE_MSG_OK] = "true"
     _set_looked_up(properties, system)
@@ -104,17 +106,17 @@ def body_of(message: wire.Message, max_bytes: int) -> bytes:
     """Return a message's body as it is stored: plain, for consumers of all kinds. Raises RefusedError."""
     body = message.body
     if not body:
-        raise RefusedError(wire.MESSAGE_BODY_EMPTY, "the body is empty; it needs at least one byte")
+        raise RefusedError(wire.MESSAGE_BODY_EMPTY, "the body is empty; send at least one byte")
     if message.system_properties.body_encoding == wire.GZIP:
         inflating = zlib.decompressobj(_GZIP_WINDOW)
         try:
             body = inflating.decompress(body, max_bytes + 1)
         except zlib.error as error:
             raise RefusedError(
-                wire.MESSAGE_CORRUPTED, f"the body is not in GZIP: {error}"
+                wire.MESSAGE_CORRUPTED, f"the body is not valid GZIP: {error}"
             ) from error
         if len(body) <= max_bytes and not inflating.eof:
-            raise RefusedError(wire.MESSAGE_CORRUPTED, "the body breaks off within its GZIP")
+            raise RefusedError(wire.MESSAGE_CORRUPTED, "the GZIP data of the body is cut off")
     if len(body) > max_bytes:
         raise RefusedError(
             wire.MESSAGE_BODY_TOO_LARGE,
@@ -198,7 +200,7 @@ def _delivery_ms(system: wire.SystemProperties, now_ms: int) -> int:
     if at_ms - now_ms > MAX_DELAY_MS:
         raise RefusedError(
             wire.ILLEGAL_DELIVERY_TIME,
-            f"the message is to be delivered at {at_ms} ms, the limit MAX_DELAY_MS is {MAX_DELAY_MS} ms "
+            f"the delivery time of the message is {at_ms} ms, the limit MAX_DELAY_MS is {MAX_DELAY_MS} ms "
             "from now; choose an earlier time",
             "MAX_DELAY_MS",
         )
@@ -212,8 +214,8 @@ def _recovery_s(system: wire.SystemProperties) -> int:
     if seconds > MAX_RECOVERY_S:
         raise RefusedError(
             wire.BAD_REQUEST,
-            f"the first check of the transaction is to come after {seconds} s, the limit MAX_RECOVERY_S "
-            f"is {MAX_RECOVERY_S}; choose an earlier one",
+            f"the first check of the transaction is set to {seconds} s, the limit MAX_RECOVERY_S "
+            f"is {MAX_RECOVERY_S}; choose a shorter time",
             "MAX_RECOVERY_S",
         )
     return seconds
@@ -231,7 +233,7 @@ def _check_user(properties: dict[str, str]) -> None:
         if not name or name in RESERVED:
             raise RefusedError(
                 wire.ILLEGAL_MESSAGE_PROPERTY_KEY,
-                f"the property {name[:80]!r} belongs to brokers and clients; use another name",
+                f"the property name {name[:80]!r} is reserved for brokers and clients; use another name",
             )
         _text(name, wire.ILLEGAL_MESSAGE_PROPERTY_KEY, "name of a property")
         _text(value, wire.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property {name[:80]}", blank=True)
@@ -251,8 +253,8 @@ def _check_size(properties: dict[str, str], message: wire.Message) -> None:
 
 
 def _text(text: str, code: wire.Code, what: str, *, blank: bool = False) -> str:
-    """Return `text`. Raises RefusedError for one of blanks only, or with a control character, which would end
-    the property in the record.
+    """Return `text`. Raises RefusedError if it is blank, or has a control character, which would end the
+    property in the record.
     """
     if (not blank and not text.strip()) or any(each < " " for each in text):
         raise RefusedError(code, f"the {what} {text[:80]!r} is blank or has a control character")

@@ -49,7 +49,7 @@ class Metadata:
         return route
 
     async def topic_type(self, topic: str) -> str:
-        """Return the attribute message.type of a topic, NORMAL without one. Raises what `route` raises."""
+        """Return the attribute message.type of a topic, NORMAL without one. Raises as `route` does."""
         now = asyncio.get_running_loop().time()
         known = self._types.get(topic)
         if known is not None and known[0] > now:
@@ -68,7 +68,7 @@ class Metadata:
         raise RefusedError(wire.FORBIDDEN, f"the route of topic {topic} names no master")
 
     async def group(self, group: str, topic: str | None) -> SubscriptionGroupConfig:
-        """Return the settings of a group as a broker of `topic` has them, or those of a fresh group."""
+        """Return the settings of a group at a broker of `topic`, or those of a new group."""
         now = asyncio.get_running_loop().time()
         known = self._groups.get(group)
         if known is not None and known[0] > now:

@@ -1,4 +1,4 @@
-"""Check the names that calls bring: topics and groups."""
+"""Check the names of topics and groups in calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cometmq.proxy.wire import messaging_pb2 as wire
 def topic_of(resource: wire.Resource) -> str:
     """Return the topic on the wire. Raises RefusedError for an illegal name.
 
-    As in Java the namespace is part of the name or nothing: `resource_namespace` is `ns`, the name `ns%topic`.
+    As in Java, a `resource_namespace` is put in front of a name that does not begin with it: `ns%topic`.
     """
     name = _wrapped(resource)
     try:
@@ -19,7 +19,9 @@ def topic_of(resource: wire.Resource) -> str:
     except IllegalArgumentError as error:
         raise RefusedError(wire.ILLEGAL_TOPIC, str(error)) from error
     if name in FORBIDDEN_SEND_TOPICS:
-        raise RefusedError(wire.ILLEGAL_TOPIC, f"topic {name} is the broker's own; use another one")
+        raise RefusedError(
+            wire.ILLEGAL_TOPIC, f"topic {name} is reserved for brokers; use another one"
+        )
     return name
 
 
@@ -41,6 +43,6 @@ def _wrapped(resource: wire.Resource) -> str:
 
 
 def unwrapped(resource: wire.Resource, name: str) -> str:
-    """Return how the client that sent `resource` calls the topic or group `name`."""
+    """Return the topic or group `name` as the client that sent `resource` spells it."""
     namespace = resource.resource_namespace
     return name.removeprefix(f"{namespace}%") if namespace else name

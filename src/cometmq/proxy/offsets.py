@@ -58,9 +58,7 @@ class OffsetCalls:
         answer = await self._instance.brokers.pull(address, header, poll_s + _ANSWER_S)
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             yield wire.PullMessageResponse(
-                status=status(
-                    wire.ILLEGAL_OFFSET, f"the queue does not have offset {request.offset}"
-                )
+                status=status(wire.ILLEGAL_OFFSET, f"the queue has no offset {request.offset}")
             )
         elif answer.status is PullStatus.FOUND:
             received = wanted_messages(answer, queue, request.offset, group, subscription)
@@ -111,7 +109,7 @@ class OffsetCalls:
             offset = await brokers.search_offset(address, queue, at_ms)
         else:
             raise RefusedError(
-                wire.BAD_REQUEST, "the policy is TIMESTAMP, and there is no timestamp"
+                wire.BAD_REQUEST, "the policy is TIMESTAMP, but the request has no timestamp"
             )
         return wire.QueryOffsetResponse(status=ok(), offset=offset)
 

@@ -1,4 +1,4 @@
-"""Serve ReceiveMessage: a pop, with its filter, its renewals and its dead letters.
+"""Serve ReceiveMessage: pop, filter, renew, and make dead letters.
 
 Java: ReceiveMessageActivity, ConsumerProcessor, ReceiveMessageResultFilter.
 """
@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 _ANY_QUEUE: Final = -1
 _ANSWER_S: Final = 5.0
 _REQUEST_TIMEOUT_S: Final = 3.0
-# Of the time that the client waits, so much is left for the way back.
+# This much of the time that the client waits is kept for the way back.
 _WAY_BACK_S: Final = 0.5
 
 _Popped = list[tuple[MessageExt, Receipt]]
@@ -154,7 +154,7 @@ class Receives:
         return names[self._instance.randomness.randrange(len(names))]
 
     async def _pop(self, header: PopMessageRequestHeader, broker_name: str) -> _Popped:
-        """Pop. If the client goes away meanwhile, what its pop still brings is given back."""
+        """Pop. If the client goes away meanwhile, give back the messages that the pop still brings."""
         task = self._tasks.spawn(self._pop_now(header, broker_name), "pop", log_failure=False)
         try:
             return await asyncio.shield(task)
@@ -173,7 +173,7 @@ class Receives:
         if answer.is_full:
             raise RefusedError(
                 wire.TOO_MANY_REQUESTS,
-                f"broker {broker_name} holds as many waiting pops as it may; try again a little later",
+                f"broker {broker_name} has as many waiting pops as its limit allows; try again later",
             )
         return popped_messages(answer, header.topic, header.consumer_group, broker_name)
 
@@ -186,9 +186,9 @@ class Receives:
     async def _wanted(
         self, popped: _Popped, group: str, subscription: SubscriptionData, most: int
     ) -> _Popped:
-        """Acknowledge what the filter does not select, and make a dead letter of what failed for the last time.
+        """Acknowledge messages that the filter does not select; make dead letters of those out of deliveries.
 
-        Brokers select tags by hashes only. Ours make dead letters themselves, Java's do not.
+        Brokers select tags by their hashes only. Our brokers make dead letters themselves; Java's do not.
         """
         everything = selects_all(subscription)
         wanted: _Popped = []
@@ -223,13 +223,13 @@ def _hidden_ms(request: wire.ReceiveMessageRequest) -> int:
     if not MIN_INVISIBLE_MS <= hidden_ms <= MAX_INVISIBLE_MS:
         raise RefusedError(
             wire.ILLEGAL_INVISIBLE_TIME,
-            f"messages are to be hidden for {hidden_ms} ms; choose {MIN_INVISIBLE_MS} to {MAX_INVISIBLE_MS} ms",
+            f"the invisible duration is {hidden_ms} ms; choose {MIN_INVISIBLE_MS} to {MAX_INVISIBLE_MS} ms",
         )
     return hidden_ms
 
 
 def _poll_s(caller: Caller, request: wire.ReceiveMessageRequest) -> float:
-    """Return for how long the pop may wait (Java: ReceiveMessageActivity)."""
+    """Return how long the pop may wait (Java: ReceiveMessageActivity)."""
     left_s = MAX_POLL_S + _REQUEST_TIMEOUT_S if caller.left_s is None else caller.left_s
     if request.HasField("long_polling_timeout"):
         wanted_s = request.long_polling_timeout.ToMilliseconds() / 1000

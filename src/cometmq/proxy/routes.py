@@ -1,4 +1,4 @@
-"""Answer where queues are (Java: RouteActivity). Clients reach every broker through the proxy."""
+"""Answer with the routes of topics (Java: RouteActivity). Clients reach every broker through the proxy."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _queues(
     route: TopicRouteData,
     kinds: Iterable[wire.MessageType],
 ) -> Iterable[wire.MessageQueue]:
-    """Give the queues of each broker in Java's order: only read, only written, both."""
+    """Return the queues of each broker in Java's order: readable only, writable only, both."""
     for data in route.queue_datas:
         broker = route.broker(data.broker_name)
         read = data.read_queue_nums if data.perm & PERM_READ else 0

@@ -47,7 +47,7 @@ class Sends:
         self._metadata = metadata
         self._transactions = transactions
         self._max_message_bytes = max_message_bytes
-        # Clients repeat a send that failed, so this does not.
+        # Clients retry a failed send, so the proxy does not.
         self._sender = Sender(instance, SendLimits(retry_times=0))
         self._encoder = MessageEncoder("", instance.unique_ids, clock=instance.clock)
 
@@ -59,12 +59,13 @@ class Sends:
         if not given or len({topic_of(each.topic) for each in given}) > 1:
             raise RefusedError(
                 wire.MESSAGE_CORRUPTED,
-                "a request brings at least one message, and all of one topic; send one for each topic",
+                "a request needs at least one message, all of one topic; send one request for each topic",
             )
         if len(given) > MAX_ENTRIES:
             raise RefusedError(
                 wire.MESSAGE_CORRUPTED,
-                f"a request brings {len(given)} messages, the limit MAX_ENTRIES is {MAX_ENTRIES}; send several",
+                f"the request has {len(given)} messages, the limit MAX_ENTRIES is {MAX_ENTRIES}; divide them "
+                "among several requests",
                 "MAX_ENTRIES",
             )
         topic = topic_of(given[0].topic)
@@ -79,7 +80,7 @@ class Sends:
     async def recall(
         self, _caller: Caller, request: wire.RecallMessageRequest
     ) -> wire.RecallMessageResponse:
-        """Keep a delayed message from being delivered."""
+        """Recall a delayed message before it is delivered."""
         topic = topic_of(request.topic)
         found = await self._metadata.topic_type(topic)
         if found not in ("DELAY", MIXED):
@@ -89,7 +90,7 @@ class Sends:
                 topic, topic, request.recall_handle, _RECALL_TIMEOUT_S
             )
         except IllegalArgumentError as error:
-            # Java's code for a handle that is none.
+            # Java's code for an invalid handle.
             raise RefusedError(wire.INTERNAL_SERVER_ERROR, str(error)) from error
         return wire.RecallMessageResponse(status=ok(), message_id=unique_id)
 
@@ -108,7 +109,7 @@ class Sends:
             if len(messages) > 1 and kind not in ("NORMAL", "FIFO"):
                 raise RefusedError(
                     wire.MESSAGE_CORRUPTED,
-                    f"a batch has a message of type {kind}; send such a message by itself",
+                    f"a batch has a message of type {kind}; send that message by itself",
                 )
 
     async def _send(self, messages: list[Message], topic: str, deadline: float) -> SendResult:
@@ -124,7 +125,7 @@ class Sends:
                 if len(groups) > 1:
                     raise RefusedError(
                         wire.MESSAGE_CORRUPTED,
-                        "a batch has messages of several message groups; send one for each",
+                        "a batch has messages of several message groups; send one batch for each",
                     )
                 return await self._sender.send_fixed(outgoing, self._queue(messages[0]), deadline)
             return await self._sender.send(outgoing, left_s)
@@ -146,14 +147,14 @@ class Sends:
         return outgoing
 
     def _queue(self, message: Message) -> MessageQueue:
-        """Return the queue of a message group: that to which Java's proxy sends it, too."""
+        """Return the queue of a message group, the same that Java's proxy chooses."""
         route = self._instance.routes.publish_route(message.topic)
         assert route is not None, "looked at just now"
         return route.queues[bucket_of(message.properties[p.SHARDING_KEY], len(route.queues))]
 
     def _entry(self, result: SendResult, message: Message) -> wire.SendResultEntry:
         if result.status is not SendStatus.SEND_OK:
-            text = f"the broker stored the message, and answered {result.status.value}"
+            text = f"the broker stored the message, but answered {result.status.value}"
             return wire.SendResultEntry(status=status(_STATUSES[result.status], text))
         unique_id = message.properties[p.UNIQ_CLIENT_MESSAGE_ID]
         entry = wire.SendResultEntry(
@@ -180,6 +181,6 @@ class Sends:
 def _conflict(what: str, kind: str, topic: str, found: str) -> RefusedError:
     return RefusedError(
         wire.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-        f"{what} does not go to topic {topic} of type {found}; create a topic with the attribute "
+        f"topic {topic} of type {found} does not take {what}; create a topic with the attribute "
         f"message.type={kind}",
     )

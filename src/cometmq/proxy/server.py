@@ -1,6 +1,6 @@
-"""Run a proxy: its gRPC server, and what it knows (docs/internals/proxy.md).
+"""Run a proxy: its gRPC server and its state (docs/internals/proxy.md).
 
-gRPC's own library accepts the connections. Its handlers run on this loop, so all state is this loop's.
+gRPC's own library accepts the connections. Its handlers run on the proxy's loop, which alone owns the state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-# C++ clients ping every 60 s also without calls; a server that does not allow it would end their connections.
+# C++ clients ping every 60 s, even without calls; a server that does not allow that ends their connections.
 _PINGS_MS: Final = 20_000
 _EXPIRE_S: Final = 10.0
 _STREAMS_PER_CONNECTION: Final = 1_000
@@ -122,7 +122,7 @@ class Proxy:
         self._tasks.every(_EXPIRE_S, clients.expire, "expire-clients")
 
     async def close(self) -> None:
-        """Have clients reconnect elsewhere, let receives end, then stop. Handles stay valid for their time."""
+        """Have clients reconnect elsewhere, let receives end, then stop. Handles stay valid until they expire."""
         if self._server is None:
             return
         self._clients.drain()

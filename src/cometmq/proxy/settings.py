@@ -1,4 +1,4 @@
-"""Answer a client's settings with those that it gets (Java: GrpcClientSettingsManager)."""
+"""Answer a client's settings with the merged ones (Java: GrpcClientSettingsManager)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cometmq.proxy.wire import messaging_pb2 as wire
 _PRODUCER_ATTEMPTS: Final = 3
 _PRODUCER_FIRST_MS: Final = 10
 _PRODUCER_LAST_MS: Final = 1000
-# The delays after which a group of a broker without a list of its own gets a message again, in ms.
+# The delays before each retry, in ms, for groups without a list of their own.
 _NEXT_MS: Final = tuple(
     seconds * 1000
     for seconds in (
@@ -29,7 +29,7 @@ _NEXT_MS: Final = tuple(
 def merged(
     given: wire.Settings, group: SubscriptionGroupConfig | None, max_body_bytes: int
 ) -> wire.Settings:
-    """Return the client's settings with the proxy's; `group` has those of a consumer's group."""
+    """Return the client's settings completed by the proxy's; `group` has those of a consumer's group."""
     settings = wire.Settings()
     settings.CopyFrom(given)
     settings.metric.on = False

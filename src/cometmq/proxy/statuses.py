@@ -1,6 +1,6 @@
 """Turn errors into the Status that an answer carries (Java: ResponseBuilder).
 
-Clients drop or isolate an endpoint whose call fails as a call, so what goes wrong is a Status of an answer.
+Clients drop or isolate an endpoint when a call ends with a gRPC error, so errors go into the answer's Status.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def ok() -> wire.Status:
 
 
 def code_of(error: CometMQError) -> wire.Code:
-    """Return the code that says what kind of failure `error` is."""
+    """Return the code for this kind of error."""
     if isinstance(error, RefusedError):
         return error.status_code
     if isinstance(error, RouteNotFoundError):
@@ -77,6 +77,6 @@ def status_of(error: CometMQError) -> wire.Status:
 
 
 def of_all(each: list[wire.Status]) -> wire.Status:
-    """Return the status of an answer with many entries: theirs, if it is the same for all."""
+    """Return the status of an answer with several entries: that of its entries, if they all have the same."""
     codes = {one.code for one in each}
     return each[0] if len(codes) == 1 else status(wire.MULTIPLE_RESULTS)

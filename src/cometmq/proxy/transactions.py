@@ -1,7 +1,7 @@
-"""Serve transactions: EndTransaction, and what brokers ask about those that nobody ended.
+"""Serve transactions: EndTransaction, and the questions of brokers about unfinished ones.
 
-Java's proxy remembers half messages for 30 s, and another proxy cannot end them. Here the transaction id that
-clients get and give back says where the half message lies, so any proxy can, at any time
+Java's proxy remembers half messages for 30 s, and another proxy cannot end them. Here the transaction id that a
+client gets and sends back contains the place of the half message, so any proxy can end it at any time
 (Java: EndTransactionActivity, TransactionDataManager).
 """
 
@@ -38,7 +38,7 @@ _LONGEST_ID: Final = 1024
 
 
 class Half(NamedTuple):
-    """Says where a half message lies. Its text is the transaction id that clients see."""
+    """Holds the place of a half message. Its text is the transaction id that clients see."""
 
     transaction_id: str
     broker_name: str
@@ -50,19 +50,19 @@ class Half(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> Half:
-        """Return the content of a transaction id. Raises RefusedError for a text that is none."""
+        """Return the content of a transaction id. Raises RefusedError if `text` is not one."""
         parts = text.split("@", 3) if len(text) <= _LONGEST_ID else []
         numbers = [part for part in parts[:2] if part.isdecimal() and len(part) < 19]
         if len(parts) != 4 or len(numbers) != 2 or not all(parts):
             raise RefusedError(
                 wire.INVALID_TRANSACTION_ID,
-                f"{text[:80]!r} is no transaction id; give back the one that the send returned",
+                f"{text[:80]!r} is no transaction id; use the one that the send returned",
             )
         return cls(parts[3], parts[2], int(parts[0]), int(parts[1]))
 
 
 class Transactions:
-    """`clients` is set once they are there: each needs the other."""
+    """Ends transactions, and passes brokers' questions on. `clients` is set later: each object needs the other."""
 
     clients: Clients
 
@@ -72,11 +72,11 @@ class Transactions:
         self._instance = instance
         self._announcements = announcements
         self._metadata = metadata
-        # Producer groups at brokers: the topics, as in Java's proxy.
+        # Each topic is a producer group at brokers, as in Java's proxy.
         self._topics: set[str] = set()
 
     def add_producer(self, topic: str) -> None:
-        """Have brokers ask this proxy about half messages of `topic` that nobody ended."""
+        """Have brokers ask this proxy about unfinished transactions of `topic`."""
         if topic in self._topics:
             return
         if len(self._topics) >= MAX_REMEMBERED:
@@ -108,7 +108,7 @@ class Transactions:
             broker_name=half.broker_name,
         )
         command = requests.END_TRANSACTION.command(header)
-        # As in Java nobody waits for an answer: to a verdict that is not known yet there is none.
+        # One-way, as in Java: a broker sends no answer to a verdict that is not known yet.
         await self._instance.remoting.send_oneway(address, command)
         return wire.EndTransactionResponse(status=ok())
 
@@ -120,13 +120,13 @@ class Transactions:
         header: CheckTransactionStateRequestHeader,
         record: StoredRecord,
     ) -> None:
-        """Ask a client that publishes to the topic; without one the broker asks again later."""
+        """Ask a client that publishes to the topic. If there is none, the broker asks again later."""
         broker_name = header.broker_name or self._broker_at(connection.peer)
         message = record.to_message(broker_name or "")
         topic = message.topic  # the header names the topic of half messages
         stream = self.clients.publisher(topic)
         if stream is None or broker_name is None:
-            log.info("nobody is there to ask about a transaction", topic=topic)
+            log.info("no client can be asked about a transaction", topic=topic)
             return
         if message.sys_flag & COMPRESSED:
             decompress_body(message)
@@ -143,7 +143,10 @@ class Transactions:
         command.message.system_properties.message_type = wire.TRANSACTION
         sent = wire.TelemetryCommand(status=ok(), recover_orphaned_transaction_command=command)
         if not stream.send(sent):
-            log.warning("a client reads no commands, a broker's question is dropped", topic=topic)
+            log.warning(
+                "a client does not read its commands: a question about a transaction is dropped",
+                topic=topic,
+            )
 
     def _broker_at(self, address: str) -> str | None:
         routes = self._instance.routes

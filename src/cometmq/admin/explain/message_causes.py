@@ -423,7 +423,7 @@ def _popped(
         )
         return reason, Delivery(name, reason.cause, "", message.reconsume_times, None)
     found = told.value.message
-    # A member that has the queue pulls it: then its own figures say more of what was not handed out.
+    # A member that owns the queue pulls it, and its own figures say more about undelivered messages.
     if found is None or (found.state == "UNPOPPED" and owner):
         return None
     place = Told(found, told.request, told.address, told.at_ms)

@@ -114,7 +114,7 @@ async def follow(
 
 
 def newest_copy(facts: MessageFacts, group: str) -> Told[MessageExt]:
-    """Return the copy that a group gets last: that in a retry topic unless the message was sent again since."""
+    """Return the copy that a group gets last: the one in a retry topic, unless the message was sent again since."""
     copies = (*facts.retried.get(group, ())[-1:], facts.copies[-1])
     return max(copies, key=lambda told: told.value.store_timestamp_ms)
 
@@ -237,8 +237,8 @@ async def _sent_back(
 ) -> list[Told[MessageExt]]:
     """Return the copies of the message in a retry topic, among dead letters, or waiting for a retry.
 
-    A Java broker that stored the batch's id with the message gives this one to the copies alone.
-    Their offset ids say which message of the batch they are of.
+    If a Java broker stored the batch's id with the message, the copies have only that id. The offset
+    id of their origin shows which message of the batch each copy is of.
     """
     found = await _everywhere(inquiry, facts, topic, unique_id)
     origins = {told.value.offset_msg_id for told in facts.copies}

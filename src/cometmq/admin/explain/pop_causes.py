@@ -1,4 +1,4 @@
-"""Judge what became of a message in a group that pops, by the facts alone. Nothing here asks a server."""
+"""Judge the state of a message in a group that pops, by the facts alone. Nothing here asks a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cometmq.protocol.pop.bodies import PoppedMessage
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Holds what a message's place in a queue means. `next_ms` is when it becomes visible, None if it is."""
+    """Holds the meaning of a message's place in a queue. `next_ms` is when it becomes visible, None if it is visible."""
 
     cause: Cause
     severity: Severity
@@ -88,7 +88,7 @@ def _hidden(group: str, message: MessageExt, found: PoppedMessage, now_ms: int) 
 
 
 def popped_evidence(told: Told[PoppedMessage]) -> list[Evidence]:
-    """Return what a broker reports of a message's place."""
+    """Return a broker's report of a message's place as evidence."""
     found = told.value
     shown = [told.shows(Shown.FIRST_NOT_DONE(), found.first_offset)]
     if found.state == "HIDDEN":

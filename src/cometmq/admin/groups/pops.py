@@ -16,11 +16,12 @@ POP = "POP"
 
 @dataclass(frozen=True, slots=True)
 class PoppedTopic:
-    """Says what a group has in flight of a topic at the brokers that were asked, its retry topics included.
+    """Reports a group's messages in flight of a topic at the brokers that were asked, retry topics included.
 
-    `modes` are PULL, POP or both. `oldest_ms` is since when the oldest message is in flight, `late_ms` how long
-    ago the first one should have become visible again; both are 0 where there is none. `again_count` of those in flight were delivered before. `retry_count` messages wait
-    in retry topics to be popped, and `revived_count` were delivered again since the brokers' start.
+    `modes` are PULL, POP or both. `oldest_ms` is the time since which the oldest message is in flight, `late_ms`
+    how long ago the first one should have become visible again; both are 0 if there is none. `again_count`
+    messages in flight were delivered before. `retry_count` messages wait in retry topics to be popped.
+    `revived_count` messages were delivered again since the brokers' start.
     """
 
     topic: str
@@ -46,7 +47,7 @@ async def ask_pops(
     queue_id: int = -1,
     offset: int = -1,
 ) -> PopProgress | None:
-    """Return what a broker answers, None if it does not know the request, as Java's."""
+    """Return a broker's answer, or None if it does not know the request, as Java's brokers do not."""
     answer = await servers.ask(
         address,
         requests.GET_POP_PROGRESS,
@@ -84,7 +85,7 @@ def _age(at_ms: int, now_ms: int) -> int:
 
 
 def joined_pops(parts: Iterable[Iterable[PoppedTopic]]) -> list[PoppedTopic]:
-    """Join what was asked of one broker after the other, by topic."""
+    """Join the answers of brokers that were asked one after the other, by topic."""
     by_topic: dict[str, list[PoppedTopic]] = {}
     for part in parts:
         for each in part:

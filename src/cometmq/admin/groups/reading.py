@@ -96,8 +96,8 @@ class GroupReading(Room):
     async def popped(
         self, group: str, /, *, cluster: str | None = None, broker: str | None = None
     ) -> list[PoppedTopic] | None:
-        """Return by topic what a group has popped and not acknowledged; None if that is not known, because
-        a broker does not know the request, as Java's.
+        """Return by topic what a group has popped and not acknowledged; None if a broker does not know the
+        request, as Java's brokers do not.
         """
         check_group(group)
         addresses = await self._servers.addresses(cluster=cluster, broker=broker)

@@ -61,7 +61,7 @@ class Found:
         self.changes: list[AnyChange] = []
         self.absent: list[Callable[[], None]] = []
         self.is_cut = False
-        # The queues that have given messages, each with the last offset.
+        # The queues that gave messages, each with the last offset given.
         self.ends: list[tuple[Key, int]] = []
         self._starts: list[str] = []
         self._offsets: list[str] = []

@@ -1,7 +1,7 @@
-"""Remember which client got which pop, for operators that ask.
+"""Remember which client got which pop, for operators' questions.
 
-The log has no client: whoever has a message's handle may acknowledge it. So this lies in memory only, and a broker
-that was started again, or has served many pops since, does not know.
+The log does not record clients, because any client with a message's handle may acknowledge it. So this is kept
+in memory only, and is lost after a restart of the broker, or after many more pops.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Final
 
 from cometmq.broker.pop.changes import Key
 
-# Some 300 bytes each.
+# Each takes some 300 bytes.
 _MOST: Final = 16_384
-# Of one queue and millisecond.
+# The limit for one queue and millisecond.
 _MOST_AT_ONCE: Final = 32
 
 
 class Holders:
-    """Holds for the latest pops of queues the address of the client. For the loop's thread only."""
+    """Holds the client's address for each of the latest pops of queues. For the loop's thread only."""
 
     __slots__ = ("_pops",)
 
     def __init__(self) -> None:
-        # By queue and time of the pop: the last offset of each pop at that time, and the client that got it.
+        # By queue and time of pop: the last offset of each pop at that time, and the client that got it.
         self._pops: OrderedDict[tuple[Key, int], tuple[tuple[int, str], ...]] = OrderedDict()
 
     def __len__(self) -> int:

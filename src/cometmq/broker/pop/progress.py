@@ -1,4 +1,4 @@
-"""Say what a group has in flight, and what became of one message: code 30005 (Java has none)."""
+"""Report what a group has in flight, and what became of one message: code 30005 (Java has none)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from cometmq.protocol.pop.headers import PopProgressRequestHeader
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 
-# Queues that are looked at in one turn of the loop.
+# How many queues are read in one turn of the loop.
 _QUEUES_AT_ONCE: Final = 2_000
 
 
 class PopQuestions:
-    """Answers what operators ask about pops. `mode_of(topic, group)` returns PULL or POP, and a number of members.
+    """Answers operators' questions about pops. `mode_of(topic, group)` returns PULL or POP, and a number of members.
 
     For the loop's thread only.
     """
@@ -59,7 +59,7 @@ class PopQuestions:
         group = header.consumer_group
         message = self._message(header) if header.offset >= 0 else None
         found: dict[str, PopTopic] = {}
-        # A list of the keys, because pops go on between two turns.
+        # The keys are copied, because pops change the table between two turns.
         for count, key in enumerate(list(self._state.table.states), 1):
             if count % _QUEUES_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -121,7 +121,7 @@ class PopQuestions:
         return found
 
     def _pops(self, group: str, topic: str, queues: int) -> bool:
-        """Say whether a group has popped any queue of a topic, or is to pop it. A retry topic is there to be popped."""
+        """Return whether a group has popped a queue of a topic, or is set to pop it. A retry topic of pops always counts."""
         asked = asked_topic(topic, group)
         return (
             asked != topic

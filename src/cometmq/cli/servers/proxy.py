@@ -56,7 +56,7 @@ def proxy(
     address = host or (ANY_IPV4 if open_to_all else "127.0.0.1")
     if not open_to_all and not is_loopback(address):
         raise IllegalArgumentError(
-            f"--host is {address}, which other machines reach, and the proxy has no access control yet; "
+            f"other machines can reach --host {address}, and the proxy has no access control yet; "
             "add --open, or listen at 127.0.0.1"
         )
     begin_log(log_level or "info", log_file, log_format, log_file_mib, log_files)

@@ -33,12 +33,12 @@ CONSUME_TIMEOUT_S: Final = 15 * 60.0
 # CometMQError when the broker does not take the message.
 SendBack = Callable[[ProcessQueue, MessageExt, int], Awaitable[None]]
 
-# Removes messages of these offsets from a queue, and notes that they are done with.
+# Removes the messages at these offsets from a queue, and records that they are done.
 Finish = Callable[[ProcessQueue, Sequence[int]], None]
 
 
 def committing(offsets: OffsetStore) -> Finish:
-    """Return what is done with pulled messages: the offset below which all are done is committed."""
+    """Return the function that finishes pulled messages: it commits the offset below which all are done."""
 
     def finish(process_queue: ProcessQueue, done: Sequence[int]) -> None:
         below = process_queue.remove(done)

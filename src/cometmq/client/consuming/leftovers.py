@@ -1,4 +1,4 @@
-"""Pulls messages that members of a group have popped in vain, where its members pull by now."""
+"""Pull messages that a group popped in vain before its members changed to pulls."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from cometmq.protocol.pop.handle import pop_retry_topic
 
 log = structlog.get_logger(__name__)
 
-# Between two looks whether the group has popped messages in vain.
+# The interval between two searches for topics of messages that were popped in vain.
 LEFTOVERS_INTERVAL_S: Final = 60.0
 
 
 class Leftovers:
-    """Subscribes one member to the topics in which such messages wait, as soon as they exist.
+    """Subscribes one member to the retry topics of such messages as soon as the topics exist.
 
-    Pops read those topics by themselves. Java's consumers pull them if they let the broker divide the
-    queues; without it, messages that failed before a change from pops to pulls are never read there.
+    Brokers read those topics for pops. Java's consumers pull them only if they let the broker divide the
+    queues; else messages that failed before a change from pops to pulls are never read.
     `pops` says whether this member pops a topic.
     """
 

@@ -37,7 +37,7 @@ Retire = Callable[[MessageExt], Awaitable[None]]
 
 
 def committing_in_order(offsets: OffsetStore) -> Finish:
-    """Return what is done with messages pulled in order: the offset behind them is committed."""
+    """Return the function that finishes messages pulled in order: it commits the offset behind them."""
 
     def finish(process_queue: ProcessQueue, done: Sequence[int]) -> None:
         below = process_queue.remove(done)

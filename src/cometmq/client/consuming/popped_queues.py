@@ -1,4 +1,4 @@
-"""Pops for a push member: which queues, who gets the messages, and what becomes of refused ones.
+"""Pop for a push member: choose its queues, hand messages to listeners, and give refused ones back.
 
 Java: RebalancePushImpl and ConsumeMessagePopConcurrentlyService.
 """
@@ -41,23 +41,23 @@ _JAVAS_TIMES: Final = 16
 
 
 def delay_ms(level: int, reconsume_times: int) -> int:
-    """Return how long a refused message is hidden; level 0 means by the number of deliveries before."""
+    """Return how long a refused message is hidden. Level 0 takes the level from the number of deliveries so far."""
     level = level or _FIRST_LEVEL + reconsume_times
     return _LEVELS_S[min(max(level, 1), len(_LEVELS_S)) - 1] * 1000
 
 
 class PopDivider:
-    """Says what a member pops and pulls; see Divider. For the loop of its instance.
+    """Decides which queues a member pops and which it pulls; see Divider. For the loop of its instance.
 
-    With `pops` it pops all queues of all brokers. Else it asks a broker, as Java's consumers do
-    with setClientRebalance(false). Messages that pull members have sent back are pulled in either case.
+    With `pops` the member pops all queues of all brokers. Otherwise a broker is asked, as Java's consumers
+    do with setClientRebalance(false). Messages that pull members have sent back are pulled in either case.
     """
 
     def __init__(self, instance: ClientInstance, group: str, *, pops: bool) -> None:
         self._instance = instance
         self._group = group
         self._pops = pops
-        # Topics whose brokers do not know the question: members divide them.
+        # Topics of brokers that do not know the request: members divide their queues.
         self._unknown: set[str] = set()
 
     def divides(self, topic: str) -> bool:
@@ -76,7 +76,7 @@ class PopDivider:
         )
 
     async def _ask(self, topic: str) -> list[tuple[MessageQueue, str]] | None:
-        """Return what the first broker says that answers. Raises what the last one raised."""
+        """Return the answer of the first broker that gives one. Raises the error of the last one if none does."""
         instance = self._instance
         route = instance.routes.route(topic)
         assert route is not None, "checked by the rebalance"
@@ -150,7 +150,7 @@ class PoppedQueues:
         self._ordered = ordered
         self._always = always
         self._queues: dict[MessageQueue, _Popped] = {}
-        # In order: the last batch of each queue, and what waits until no listener has the one before.
+        # For orderly listeners: the last batch of each queue, and batches that wait for the one before.
         self._last: dict[MessageQueue, ProcessQueue] = {}
         self._turns: dict[MessageQueue, asyncio.Lock] = {}
 
@@ -162,7 +162,7 @@ class PoppedQueues:
         self._queues[queue] = _Popped(popper, self._owner.spawn(popper.run(), f"pop-{queue}"))
 
     async def give_up(self, queue: MessageQueue) -> None:
-        """Pop no more of a queue. Its messages that are held are still consumed here."""
+        """Stop popping a queue. Its held messages are still consumed here."""
         popped = self._queues.pop(queue)
         popped.popper.stop()
         popped.task.cancel()
@@ -173,11 +173,11 @@ class PoppedQueues:
             popped.popper.stop()
 
     def pops(self, topic: str) -> bool:
-        """Return whether this member pops a topic: each one if it does so `always`."""
+        """Return whether this member pops a topic; with `always` it pops every one."""
         return self._always or any(queue.topic == topic for queue in self._queues)
 
     def finishing(self, commit: Finish) -> Finish:
-        """Return what is done with consumed messages: popped ones are acknowledged, others go to `commit`."""
+        """Return the function that finishes consumed messages: it acknowledges popped ones, and passes others to `commit`."""
         held = self.held
 
         def finish(process_queue: ProcessQueue, offsets: Sequence[int]) -> None:
@@ -201,10 +201,10 @@ class PoppedQueues:
             consumption.submit(process_queue, messages)
 
     async def refuse(self, process_queue: ProcessQueue, message: MessageExt, level: int) -> None:
-        """Have the group get a message again later; the last time it becomes a dead letter.
+        """Have the group get a message again later, or make it a dead letter after the last try.
 
-        Brokers of CometMQ make it one themselves after retryMaxTimes of the group. Java's do not, and
-        its consumer drops the message. Raises CometMQError.
+        CometMQ's brokers make dead letters themselves after the group's retryMaxTimes. Java's brokers do
+        not, and Java's consumer drops the message. Raises CometMQError.
         """
         if level < 0 or message.reconsume_times >= self._most_times:
             # A message that the broker takes here is acknowledged afterwards.
@@ -240,8 +240,8 @@ class PoppedQueues:
         process_queue: ProcessQueue,
         messages: list[MessageExt],
     ) -> None:
-        """Hand over a batch when no listener has one of its queue from before: the broker gives the
-        next one only when that one is done or is visible again.
+        """Hand over a batch once no listener has an earlier batch of its queue. The broker gives the next
+        batch only when the earlier one is done or visible again.
         """
         queue = process_queue.queue
         async with self._turns.setdefault(queue, asyncio.Lock()):

@@ -27,7 +27,7 @@ from cometmq.model.results import (
 CLOSE_TIMEOUT_MS: Final = 10_000
 CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
 
-# Options that say nothing to a consumer of the other mode.
+# Options that have no meaning in the other mode.
 _PULL_ONLY: Final = (
     "message_model", "local_offset_dir", "allocation", "consume_timestamp_ms", "pull_batch_size",
     "pull_interval_ms", "pull_threshold_for_queue", "pull_threshold_size_for_queue_bytes",
@@ -92,10 +92,10 @@ class PushConsumerOptions(GroupOptions):
 
     @property
     def division(self) -> Literal["pop", "ask"] | None:
-        """Return who divides the queues: none are divided, a broker does it, or the members do."""
+        """Return how queues are divided: "pop" not at all, "ask" by a broker, None by the members."""
         if self.mode == "pop":
             return "pop"
-        # As in Java, a broker divides none for these.
+        # As in Java, a broker divides no queues for these.
         divided = self.orderly or self.message_model is MessageModel.BROADCASTING
         return None if self.client_rebalance or divided else "ask"
 
@@ -114,7 +114,7 @@ class PushConsumerOptions(GroupOptions):
                     )
         if self.mode == "pop" and self.consume_from is ConsumeFromWhere.TIMESTAMP:
             raise IllegalArgumentError(
-                "consume_from is TIMESTAMP, and a group that pops begins with the first message or "
+                "consume_from is TIMESTAMP, but a group that pops begins with the first message or "
                 "behind the last one; take FIRST_OFFSET or LAST_OFFSET, or mode='pull'"
             )
 
@@ -155,21 +155,21 @@ class PushConsumer(GroupConsumer[GroupMember]):
     named after its client id. So consumers of one group on one host need an `instance_name` each.
 
     With `mode="pop"` the brokers give each message to whichever member asks, and hide it from the
-    others for `pop_invisible_ms` (5 s to 5 min), which the consumer renews while a listener works. So
-    no queue belongs to a member: there may be more members than queues, and nothing is rebalanced
-    when one comes or goes. Each message is acknowledged by itself, those of one moment in one
-    request. The consumer pops up to `pop_batch_size` at a time, and no more while
-    `pop_threshold_for_queue` messages of a broker's topic are held here. After anything but SUCCESS
-    the message comes again after as long as in pull mode, to any member. The lower of
+    others for `pop_invisible_ms` (5 s to 5 min). The consumer renews that time while a listener works.
+    No queue belongs to a member, so there may be more members than queues, and nothing is rebalanced
+    when one comes or goes. Each message is acknowledged by itself; acknowledgements of one moment share a
+    request. The consumer pops up to `pop_batch_size` at a time, and pauses while it holds
+    `pop_threshold_for_queue` messages of a broker's topic. After any result but SUCCESS
+    the message comes again to any member, after the delays of pull mode. The lower of
     `max_reconsume_times` and the group's retryMaxTimes counts; Java's brokers have no such limit for
     pops, so -1 means 16 there. With `orderly` the messages of a queue come in batches: no member gets
     the next one before each message of the last one is acknowledged, and no lock is taken. A group
-    without an offset begins with the first message with FIRST_OFFSET, else behind the last one. Messages that members sent back in the mode "pull" are pulled
-    beside. Options of the other mode are
-    refused. The brokers must know POP: CometMQ, or Java's from 5.0 on.
+    without an offset begins with the first message if `consume_from` is FIRST_OFFSET, otherwise behind
+    the last one. Messages that members sent back in mode "pull" are still pulled. Options of the other
+    mode are refused. The brokers must know POP: CometMQ, or Java's from 5.0 on.
 
     With `client_rebalance=False` a consumer of mode "pull" asks a broker for its queues, and pops
-    instead if an operator chose so for the group (`cometmq admin setConsumeMode`), as Java's do.
+    instead if an operator chose that for the group (`cometmq admin setConsumeMode`), as Java's do.
     Consumers that are `orderly` or broadcasting do not ask, and pull.
 
     `on_damaged` says what the consumer does with a message that is not what was stored (its body

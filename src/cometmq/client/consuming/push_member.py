@@ -246,7 +246,7 @@ class GroupMember:
         return self._assignments.keys()
 
     def all_assigned(self) -> list[MessageQueue]:
-        """Return what this member pulls and what it pops."""
+        """Return the queues that this member pulls and those that it pops."""
         popped = [] if self._popped is None else self._popped.assigned()
         return [*self._assignments, *popped]
 
@@ -346,7 +346,7 @@ class GroupMember:
         }
 
     def _mode(self) -> str:
-        """Return whether this member pops messages (POP), whatever it pulls beside, or pulls all."""
+        """Return POP if this member pops any queue, even if it also pulls some, else PULL."""
         if self._options.division == "pop" or (self._popped and self._popped.assigned()):
             return "POP"
         return "PULL"

@@ -1,4 +1,4 @@
-"""Holds what a push consumer has popped: hides it while listeners work, and says what became of it."""
+"""Hold the messages that a push consumer has popped: hide them while listeners work, and report their outcome."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-# Between two looks which messages are to be hidden for longer.
+# The interval between two searches for messages that have to be hidden for longer.
 LOOK_S: Final = 1.0
-# After this an acknowledgement that no broker took is sent again, while the message is hidden.
+# How long an acknowledgement that no broker took waits before it is sent again, while the message is hidden.
 ACK_RETRY_S: Final = 1.0
-# After this the group gets again what a member gives back that closes. By then its connection is
-# closed, or else its own pop that still waits at the broker would take the messages.
+# How long messages that a closing member gives back stay hidden. By then its connection is closed;
+# before, a pop of its own that still waits at the broker could take them.
 RETURN_MS: Final = 1000
-# A broker that answers so knows the handle no more, and will not know it later.
+# With these answers a broker says that it no longer knows the handle; trying again is useless.
 _FINAL: Final = frozenset(
     {ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.TOPIC_NOT_EXIST}
 )
 
 
 class _Hidden:
-    """Is valid while the broker hides the messages of a batch from other members; see Lock."""
+    """Holds until when the broker hides the messages of a batch from other members; see Lock."""
 
     __slots__ = ("_monotonic", "until_s")
 
@@ -49,7 +49,7 @@ class _Hidden:
 
 
 class Source:
-    """Counts what is held of one popped queue: until its broker has answered what became of it."""
+    """Counts the held messages of one popped queue. A message counts until the broker has answered its outcome."""
 
     def __init__(self) -> None:
         self.messages = 0
@@ -85,13 +85,13 @@ class _Batch:
         return self.receipts.pop(offset, None)
 
     def let_go(self, offsets: Iterable[int]) -> None:
-        """Count messages as held no longer."""
+        """Stop counting messages as held."""
         sizes = [self.sizes.pop(offset) for offset in offsets if offset in self.sizes]
         if sizes:
             self.source.add(-len(sizes), -sum(sizes))
 
     async def renewed(self) -> None:
-        """Wait for a renewal under way: it changes the handles."""
+        """Wait for a renewal under way, because it changes the handles."""
         if self.renewal is not None:
             await asyncio.wait((self.renewal,))
 
@@ -99,7 +99,7 @@ class _Batch:
 class HeldMessages:
     """Holds the popped messages of one member. For the loop's thread, except `process_queues`.
 
-    Each batch is a process queue of its own, which listeners may begin while the batch is hidden.
+    Each batch is a process queue of its own; listeners may begin its messages while the batch is hidden.
     The time is renewed when half of it is over, so a slow listener sees no duplicates. Java's
     consumer does not renew.
     """
@@ -135,7 +135,7 @@ class HeldMessages:
     def put(
         self, popped_from: MessageQueue, popped: Sequence[tuple[MessageExt, Receipt]]
     ) -> list[tuple[ProcessQueue, list[MessageExt]]]:
-        """Hold the messages of an answer that came just now. Return them by batch."""
+        """Hold the messages of a new answer, and return them by batch."""
         source = self._sources[popped_from]
         source.last_pop_ms = self._now_ms()
         hidden = self._monotonic() + self._hidden_s
@@ -190,20 +190,26 @@ class HeldMessages:
             await self._acknowledgements.hide(receipt, delay_ms)
         except CometMQError as error:
             if isinstance(error, RemoteError) and error.code in _FINAL:
-                log.info("a message has come again already", group=self._group, reason=str(error))
+                log.info(
+                    "a message could not be given back: it has already become visible again",
+                    group=self._group,
+                    reason=str(error),
+                )
             elif process_queue in self._batches:
                 batch.receipts[message.queue_offset] = receipt
                 raise
         batch.let_go((message.queue_offset,))
 
     def give_back_unseen(self, receipts: Iterable[Receipt]) -> None:
-        """Have the group get messages again soon that came too late for this member."""
+        """Give messages that came too late for this member back to the group, to be delivered again soon."""
         for receipt in receipts:
             self._say(self._return(receipt), "give-back")
 
     async def close(self, running: Mapping[ProcessQueue, Collection[int]]) -> None:
-        """Give back what no listener began, and wait for what is being said. Of the offsets that are
-        `running` nothing is said: they come again when their time is over, unless it was said before.
+        """Give back messages that no listener began, and wait for all requests under way.
+
+        Messages at the offsets of `running` are left alone: they come again when their time is over,
+        unless they were acknowledged or given back before.
         """
         for process_queue, batch in self._batches.items():
             process_queue.dropped = True
@@ -214,7 +220,7 @@ class HeldMessages:
             await asyncio.wait(self._saying)
 
     async def abandon(self) -> None:
-        """Say nothing more."""
+        """Send no more requests."""
         await self._owner.close()
 
     # Inside
@@ -223,7 +229,7 @@ class HeldMessages:
         return _Hidden(self._monotonic, self._monotonic() + self._hidden_s)
 
     def _say(self, saying: Coroutine[Any, Any, None], name: str) -> None:
-        # After the close this is a task of the instance, if others use that.
+        # After the close the task belongs to the instance, which other clients may still use.
         owner = self._instance.tasks if self._owner.is_closed else self._owner
         task = owner.spawn(saying, name)
         self._saying.add(task)
@@ -242,7 +248,7 @@ class HeldMessages:
                     failed.append(receipt)
                 elif isinstance(outcome, BaseException):
                     log.warning(
-                        "a message may come again, its broker does not take the acknowledgement",
+                        "a message may come again: its broker does not take the acknowledgement",
                         group=self._group,
                         topic=receipt.topic,
                         reason=str(outcome),
@@ -259,7 +265,10 @@ class HeldMessages:
         try:
             await self._acknowledgements.hide(receipt, RETURN_MS)
         except CometMQError as error:
-            log.info("a message comes again only in its time", reason=str(error))
+            log.info(
+                "a message could not be given back: it comes again when its invisible time is over",
+                reason=str(error),
+            )
 
     def _look(self) -> None:
         now = self._monotonic()
@@ -272,12 +281,12 @@ class HeldMessages:
 
     def _expire(self, batch: _Batch) -> None:
         log.warning(
-            "messages could not be hidden for longer and come again",
+            "messages could not be hidden for longer, and come again",
             group=self._group,
             queue=str(batch.process_queue.queue),
             offsets=sorted(batch.receipts),
         )
-        # Results of listeners count no more, and none begins.
+        # Results of listeners no longer count, and no listener begins.
         batch.process_queue.dropped = True
         batch.let_go(list(batch.receipts))
         batch.receipts.clear()
@@ -303,7 +312,7 @@ class HeldMessages:
                 batch.hidden.until_s = asked_s + self._hidden_s
             else:
                 log.info(
-                    "messages are not hidden for longer yet",
+                    "messages could not be hidden for longer yet",
                     group=self._group,
                     queue=str(batch.process_queue.queue),
                     reason=str(failures[0]),

@@ -1,4 +1,4 @@
-"""Keeps popping from one queue, or from all queues of a broker (Java: DefaultMQPushConsumerImpl.popMessage)."""
+"""Pop without end from one queue, or from all queues of a broker (Java: DefaultMQPushConsumerImpl.popMessage)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ log = structlog.get_logger(__name__)
 
 # Java: BROKER_SUSPEND_MAX_TIME_MILLIS of pops.
 POLL_S: Final = 15.0
-# Bodies of one popped queue that a member holds at most before it pops no more.
+# A member that holds bodies of this size of one popped queue waits before it pops more.
 MOST_HELD_BYTES: Final = 100 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class PopOptions:
-    """Holds what PushConsumer explains of pops."""
+    """Holds the options for pops, which PushConsumer explains."""
 
     batch_size: int = 32
     invisible_ms: int = 60_000
@@ -41,7 +41,7 @@ class PopOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopContext:
-    """Holds what all poppers of a member share; see PullContext."""
+    """Holds the objects that all poppers of a member share; see PullContext."""
 
     options: PopOptions
     requests: PopRequests
@@ -55,7 +55,7 @@ class QueuePopper:
     """Pops from one queue while there is room. `run` is a task of the consumer.
 
     A pop that waits at its broker when the popper stops goes on in a task of the instance, which
-    gives back what comes with its answer.
+    gives back the messages of the answer.
     """
 
     def __init__(self, context: PopContext, queue: MessageQueue, gate: asyncio.Event) -> None:
@@ -64,7 +64,7 @@ class QueuePopper:
         self._gate = gate
         self._stopped = False
         self._back_off = BackOff()
-        # Why the last pop failed, for those who ask the member; empty after one that did not.
+        # Why the last pop failed, for questions to the member; empty after a pop that succeeded.
         self.failure = ""
 
     async def run(self) -> None:
@@ -118,7 +118,7 @@ class QueuePopper:
     def _wanted(
         self, subscription: SubscriptionData, popped: list[tuple[MessageExt, Receipt]]
     ) -> list[tuple[MessageExt, Receipt]]:
-        """Return what listeners get, and acknowledge the rest: brokers select tags by hashes only."""
+        """Return the messages for listeners, and acknowledge the others: brokers select tags by hashes only."""
         messages = [message for message, _ in popped]
         if not selects_all(subscription):
             messages = [message for message in messages if accepts(subscription, message.tags)]

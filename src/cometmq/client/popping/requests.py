@@ -1,4 +1,4 @@
-"""Pop messages of one broker: what simple consumers and push consumers share of it."""
+"""Pop messages of one broker, for simple consumers and push consumers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cometmq.protocol.pop.headers import INIT_MAX, INIT_MIN, PopMessageRequestHe
 
 # All queues of a broker.
 ANY_QUEUE: Final = -1
-# How much longer than a pop waits its answer may take.
+# How long the answer may take, on top of the time for which the pop waits.
 ANSWER_S: Final = 5.0
-# Between questions to a broker that did not answer, or holds too many.
+# The pause after a broker did not answer, or had too many waiting pops.
 PAUSE_S: Final = 1.0
 
 
@@ -30,7 +30,7 @@ class PopRequests:
     group: str
     ordered: bool
     from_newest: bool
-    # Of pops in order whose answer did not come: the next one asks for the same batch.
+    # Ids of pops in order that got no answer: the next pop asks for the same batch.
     attempts: dict[MessageQueue, str] = field(default_factory=dict)
 
     async def pop(
@@ -41,9 +41,9 @@ class PopRequests:
         hidden_ms: int,
         wait_s: float,
     ) -> list[tuple[MessageExt, Receipt]]:
-        """Take messages of a queue, of which -1 means all of its broker; wait for `wait_s` seconds.
+        """Take messages of a queue (queue id -1: all of its broker); wait for `wait_s` seconds.
 
-        If too many wait at the broker, this takes a moment. Raises RemotingError, RemoteError,
+        If too many pops wait at the broker, this returns after a pause. Raises RemotingError, RemoteError,
         RouteNotFoundError, ProtocolError.
         """
         address = self.instance.need_master(queue.broker_name, queue.topic)
@@ -72,6 +72,6 @@ class PopRequests:
             raise
         self.attempts.pop(queue, None)
         if answer.is_full and wait_s > 0:
-            # Too many wait at this broker: ask again a little later.
+            # Too many pops wait at this broker: try again a little later.
             await asyncio.sleep(min(wait_s, PAUSE_S))
         return popped_messages(answer, queue.topic, self.group, queue.broker_name)
