@@ -89,7 +89,7 @@ def test_a_topic_is_made_changed_sent_to_and_deleted(
     made = operator.act(
         "/topics/new", name=name, where=f"cluster:{cluster}", read_queues=2, write_queues=2
     )
-    assert f"create topic {name}: made" in made.text
+    assert f"create topic {name}: created" in made.text
     member = actors.member(f"{name}-group", name)
     sent = operator.act("/topic/send", name=name, body='{"order": 1}', tag="placed", keys="O-1")
     assert "sent" in sent.text

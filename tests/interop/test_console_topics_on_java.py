@@ -45,7 +45,7 @@ def test_a_topic_of_a_java_broker_is_made_used_changed_and_deleted(
         made = visitor.act(
             "/topics/new", name="on-java", where=f"cluster:{cluster}", read_queues=4, write_queues=4
         )
-        assert "create topic on-java: made" in made.text
+        assert "create topic on-java: created" in made.text
         shown("/topic", "Messages stored 0", name="on-java")
         for number in range(3):
             sent = visitor.act(
