@@ -92,7 +92,7 @@ async def receive(consumer: SimpleConsumer, ledger: Ledger, rng: random.Random) 
             if message.body in ledger.done:
                 ledger.again.append(message.body)
             ledger.received.add(message.body)
-        # What is left the first time comes again.
+        # A message that is not acknowledged the first time comes again.
         kept = [m for m in messages if m.reconsume_times or rng.random() < 0.9]
         # The broker hides them at the earliest when it was asked.
         until_s = asked_s + SURELY_HIDDEN_S

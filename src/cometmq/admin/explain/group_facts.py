@@ -42,7 +42,7 @@ from cometmq.runtime.spelling import likely_meant
 
 T = TypeVar("T")
 
-_Progress = tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]
+Progress = tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]
 
 _FROM_LAST: Final = "CONSUME_FROM_LAST_OFFSET"
 _MOST_MEMBERS: Final = 100
@@ -82,15 +82,15 @@ class GroupFacts:
     # The names of all groups that brokers have.
     known_groups: set[str] = field(default_factory=set)
     # The results of `queues` and `behind` once all answers are there.
-    _queues: list[_Progress] | None = None
-    _behind: list[_Progress] | None = None
+    _queues: list[Progress] | None = None
+    _behind: list[Progress] | None = None
 
     def settle(self) -> None:
         """Compute the progress once for all that judge it, as there may be 10,000 queues."""
         self._queues = self._behind = None
         self._queues, self._behind = self.queues(), self.behind()
 
-    def queues(self) -> list[_Progress]:
+    def queues(self) -> list[Progress]:
         """Return the progress in every queue, with the answer that reported it.
 
         A member commits every few seconds, so its own offset counts where it is ahead of the
@@ -129,7 +129,7 @@ class GroupFacts:
                 found.append((progress, told))
         return sorted(found, key=lambda item: item[0].queue)
 
-    def behind(self) -> list[_Progress]:
+    def behind(self) -> list[Progress]:
         """Return the queues in which messages wait, those with the most first."""
         if self._behind is not None:
             return self._behind

@@ -8,7 +8,7 @@ from typing import Final
 from cometmq.admin.explain.disk import local_time
 from cometmq.admin.explain.group_causes import judge as judge_group
 from cometmq.admin.explain.group_causes import subscriptions_told
-from cometmq.admin.explain.group_facts import GroupFacts
+from cometmq.admin.explain.group_facts import GroupFacts, Progress
 from cometmq.admin.explain.inquiry import Told, number, shortened
 from cometmq.admin.explain.message_facts import MessageFacts, newest_copy
 from cometmq.admin.explain.pop_causes import judge_popped, popped_evidence
@@ -292,6 +292,33 @@ def _retried(
     return reason, Delivery(group, reason.cause, "", times, due_ms)
 
 
+def _evidence_of_delivery(
+    facts: MessageFacts,
+    group: GroupFacts,
+    queue: MessageQueue,
+    owner: str,
+    at: Progress | None,
+) -> list[Evidence]:
+    """Return what shows the message's place, the group's subscription and progress, and the queue's owner."""
+    evidence = list(_stored_evidence(facts))
+    data = group.subscription(facts.topic)
+    if data is not None:
+        source = next(iter(group.online.values()))
+        evidence.append(source.shows(Shown.SUBSCRIPTION(), data.sub_string))
+    if at is not None:
+        evidence.append(
+            at[1].shows(
+                Shown.OFFSETS_OF_GROUP(group=group.group, queue=queue),
+                Shown.CONSUMED_UP_TO(consumed=at[0].consumer_offset, pulled=at[0].pulled_offset),
+            )
+        )
+    if owner:
+        evidence.append(
+            group.members[owner].shows(Shown.HAS(queue=queue), Shown.MEMBER(member=owner)),
+        )
+    return evidence
+
+
 def _consumed_or_not(
     facts: MessageFacts, group: GroupFacts, told: Told[MessageExt], times: int
 ) -> tuple[Reason, Delivery]:
@@ -301,21 +328,7 @@ def _consumed_or_not(
     at = next(((p_, t) for p_, t in group.queues() if p_.queue == queue), None)
     data = group.subscription(facts.topic)
     chosen = None if data is None else selects(data, facts.copies[-1].value)
-    evidence = list(_stored_evidence(facts))
-    if data is not None:
-        source = next(iter(group.online.values()))
-        evidence.append(source.shows(Shown.SUBSCRIPTION(), data.sub_string))
-    if at is not None:
-        evidence.append(
-            at[1].shows(
-                Shown.OFFSETS_OF_GROUP(group=name, queue=queue),
-                Shown.CONSUMED_UP_TO(consumed=at[0].consumer_offset, pulled=at[0].pulled_offset),
-            )
-        )
-    if owner:
-        evidence.append(
-            group.members[owner].shows(Shown.HAS(queue=queue), Shown.MEMBER(member=owner)),
-        )
+    evidence = _evidence_of_delivery(facts, group, queue, owner, at)
 
     def outcome(
         cause: Cause, severity: Severity, said: str, remedy: str
