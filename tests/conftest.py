@@ -16,6 +16,7 @@ else proves nothing. `tests.seeds` says the same of what the tests themselves dr
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -53,6 +54,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "faces(*names, seeds=1): the faces of a test's client")
     config.addinivalue_line("markers", "real_time: this test does not run in virtual time")
     again.register(config)
+
+
+# Sixteen thousand tests and all modules live as long as the run. The collector would go through them again
+# and again; a third of the time of some tests went there.
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 # At the end, since `-q` leaves out what pytest says at the beginning.

@@ -20,7 +20,6 @@ def without_collector() -> Iterator[None]:
     """Keep the collector from running: when it does, and for how long, depends on what all tests before
     this one have left.
     """
-    gc.collect()
     gc.disable()
     try:
         yield
