@@ -1,19 +1,24 @@
-"""Get jars from a Maven repository into a folder."""
+"""Run Maven, one at a time, and get jars from its repository into a folder."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 # A download that stalls is given up after a minute, by the transports of Maven 3.8 and 3.9.
-_MAVEN = (
+MAVEN = (
     *("mvn", "-B", "-q", "-ntp"),
     *("-Dmaven.wagon.http.readTimeout=60000", "-Daether.connector.requestTimeout=60000"),
 )
+
+
+_LOCK = Path(__file__).resolve().parents[1] / ".cache" / "maven.lock"
 
 
 class MavenError(RuntimeError):
@@ -44,6 +49,18 @@ class Artifact:
         )
 
 
+@contextlib.contextmanager
+def one_maven() -> Iterator[None]:
+    """Wait until no other process of this checkout runs Maven.
+
+    Two that download the same file into a new local repository disturb each other.
+    """
+    _LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with _LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def get_jars(artifacts: Sequence[Artifact], folder: Path) -> list[str]:
     """Return the jars of a folder, which Maven fills unless it is there. Raise MavenError."""
     if not folder.is_dir():
@@ -64,11 +81,12 @@ def _copy(artifacts: Sequence[Artifact], work: Path) -> None:
         "<artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>\n"
         f"<dependencies>\n{''.join(one.xml() for one in artifacts)}</dependencies>\n</project>\n"
     )
-    command = [*_MAVEN, "dependency:copy-dependencies", "-DincludeScope=runtime"]
-    done = subprocess.run(
-        [*command, f"-DoutputDirectory={work}/jars"],
-        cwd=work, check=False, text=True, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    command = [*MAVEN, "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    with one_maven():
+        done = subprocess.run(
+            [*command, f"-DoutputDirectory={work}/jars"],
+            cwd=work, check=False, text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
     if done.returncode:
         raise MavenError(done.stdout[-4000:])

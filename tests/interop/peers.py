@@ -1,7 +1,7 @@
 """The peers of the interop suite: Java servers and the client programs in Java, Go, Node and C++.
 
-Self-contained (standard library only) so that `tests/` and `benchmarks/` can both import it as
-`tests.interop.peers` with the repository root on `sys.path`.
+Needs the standard library and `tests.maven_jars` only, so that `tests/` and `benchmarks/` can both import it
+as `tests.interop.peers` with the repository root on `sys.path`.
 
 A peer is built on first use by its own package manager; what it builds lies in git-ignored
 `target/`, `node_modules/` and `.cache/` directories. A missing tool raises `ToolchainMissingError`
@@ -28,6 +28,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+from tests.maven_jars import MAVEN, one_maven
 
 from cometmq.testing.ports import HeldPort
 
@@ -57,11 +59,6 @@ QUICK_JAVA = (
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 120.0
 BUILD_TIMEOUT_S = 900.0
-# A download that stalls is given up after a minute, by the transports of Maven 3.8 and 3.9.
-_MAVEN = (
-    *("mvn", "-B", "-q", "-ntp"),
-    *("-Dmaven.wagon.http.readTimeout=60000", "-Daether.connector.requestTimeout=60000"),
-)
 BUILD_ATTEMPTS = 3
 BUILD_PAUSE_S = 10.0
 
@@ -115,7 +112,8 @@ def java_classpath(module: str) -> str:
     classpath = target / "classpath.txt"
     with _build_once("java", JAVA_PROJECT, ("*.java", "pom.xml"), classpath) as needed:
         if needed:
-            _run_build([*_MAVEN, "package"], JAVA_PROJECT)
+            with one_maven():
+                _run_build([*MAVEN, "package"], JAVA_PROJECT)
     return f"{target / 'classes'}:{classpath.read_text().strip()}"
 
 
