@@ -227,6 +227,21 @@ class Broker:
         return self._monitoring
 
     @property
+    def listener(self) -> RemotingServer:
+        """The server of the main port, which has the connections of clients."""
+        return self._remoting
+
+    @property
+    def holdings(self) -> Holdings:
+        """The bytes that all connections hold, and their limit."""
+        return self._holdings
+
+    @property
+    def registration(self) -> Registration:
+        """The service that registers this broker at name servers, known after the start."""
+        return self._registration
+
+    @property
     def parts(self) -> Parts:
         """The parts that the services share."""
         assert self._parts is not None, "the broker is not started"

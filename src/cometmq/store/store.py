@@ -66,7 +66,7 @@ from cometmq.store.queues.queue_ledger import QueueLedger
 from cometmq.store.queues.queue_mender import QueueMender
 from cometmq.store.queues.queue_table import Extensions, QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
-from cometmq.store.refusals import RefusalCause
+from cometmq.store.refusals import PageCacheWatch, RefusalCause
 
 log = structlog.get_logger(__name__)
 
@@ -499,6 +499,10 @@ class MessageStore:
             yield Work(lambda: self.queues.remove_directories(wanted))
         finally:
             self._deleting.difference_update(wanted)
+
+    def is_deleting(self, topic: str) -> bool:
+        """Say whether the queues of a topic are being deleted."""
+        return topic in self._deleting
 
     def deleted_at(self, topic: str) -> int:
         """Return where the log ended when a topic was last deleted; 0 if that is unknown."""
@@ -950,6 +954,11 @@ class MessageStore:
         watch = self._appender.page_cache_watch
         taken, watch.slow_appends = watch.slow_appends, {}
         return taken
+
+    @property
+    def page_cache_watch(self) -> PageCacheWatch:
+        """The watch over appends and flushes that have to wait."""
+        return self._appender.page_cache_watch
 
     def watch_page_cache(self) -> None:
         """Refuse messages while a flush is blocked, and admit them again afterwards.

@@ -57,6 +57,11 @@ class InFlight:
         self._count = 0
         self.next_due_ms = NEVER_MS
 
+    @property
+    def chunk_count(self) -> int:
+        """In how many chunks the messages lie, each of which takes memory."""
+        return len(self._chunks)
+
     def __len__(self) -> int:
         return self._count
 
