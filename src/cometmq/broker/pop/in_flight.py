@@ -153,10 +153,6 @@ class InFlight:
         self.next_due_ms = next_due_ms
         return found[:limit]
 
-    def drop_from(self, offset: int) -> None:
-        """Forget the messages at `offset` and behind it."""
-        self.replace(offset, None, ())
-
     def part(self, begin: int, limit: int) -> tuple[list[Hidden], int | None]:
         """Return `limit` messages from offset `begin` on, and the offset of the next one, None at the end."""
         found: list[Hidden] = []
