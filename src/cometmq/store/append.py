@@ -109,11 +109,11 @@ class Appender:
         )
         self.configure(config)
         self.appended_count = 0
-        # Are called once, when the log grows.
+        # Functions that are called once, when the log grows.
         self.at_growth: list[Callable[[], None]] = []
 
     def grew(self) -> None:
-        """Call those who wait for the log to grow."""
+        """Call the functions that wait for the log to grow."""
         waiting, self.at_growth = self.at_growth, []
         for call in waiting:
             call()

@@ -102,7 +102,7 @@ class MessageGetter:
         self.configure(config, memory_bytes)
 
     def opened(self, log_end: int) -> None:
-        """Note where the log ended when it was opened: who knows what of that is in memory."""
+        """Note where the log ended when it was opened: nobody knows which records below are in memory."""
         self._opened_end = log_end
 
     def configure(self, config: StoreConfig, memory_bytes: int) -> None:

@@ -135,7 +135,7 @@ class InFlight:
         return True
 
     def due(self, now_ms: int, limit: int) -> list[int]:
-        """Return `limit` messages that are hidden no longer, in the order of their offsets, and bring
+        """Return `limit` messages that are no longer hidden, in the order of their offsets, and bring
         `next_due_ms` up to date. They stay in flight until they are removed, or hidden again.
         """
         found: list[int] = []
