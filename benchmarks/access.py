@@ -1,4 +1,4 @@
-"""What access control and TLS cost a send, at our broker and at Java's.
+"""Measure the cost of access control and TLS for a send, at our broker and at Java's.
 
     python -m benchmarks.access              # the whole run; rewrites its table in README.md
     python -m benchmarks.access --quick      # two minutes, nothing written
