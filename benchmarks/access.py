@@ -1,4 +1,4 @@
-"""What access control and TLS cost a send, at our broker and at Java's.
+"""Measure the cost of access control and TLS for a send, at our broker and at Java's.
 
     python -m benchmarks.access              # the whole run; rewrites its table in README.md
     python -m benchmarks.access --quick      # two minutes, nothing written
@@ -166,7 +166,7 @@ def _peers(options: argparse.Namespace, cases: Sequence[Case]) -> Iterator[dict[
         check_room(Path(name), needed_bytes(options, cases))
         wanted = {case.peer for case in cases}
         running: dict[str, Peer] = {}
-        for label, peer in _made(Path(name), options.java_heap_mib, wanted):
+        for label, peer in made_brokers(Path(name), options.java_heap_mib, wanted):
             running[label] = stack.enter_context(peer)
         yield running
 
@@ -181,7 +181,7 @@ def needed_bytes(options: argparse.Namespace, cases: Sequence[Case]) -> int:
     return int(len(ROWS) * seconds * STORED_BYTES_PER_SECOND)
 
 
-def _made(directory: Path, heap_mib: int, wanted: set[str]) -> Iterator[tuple[str, Peer]]:
+def made_brokers(directory: Path, heap_mib: int, wanted: set[str]) -> Iterator[tuple[str, Peer]]:
     java: dict[str, tuple[type[JavaBroker], Door]] = {
         "Java 5.3": (JavaBroker, OPEN),
         "Java 5.2": (Java52Broker, OPEN),

@@ -1,4 +1,4 @@
-"""What a page of `dev`'s console costs the broker beside it: processor time and holds of its loop.
+"""Measure the cost of a page of `dev`'s console for the broker beside it: processor time and holds of its loop.
 
     python -m benchmarks.console_beside               # some two minutes; prints a table
     python -m benchmarks.console_beside --pairs 5     # shorter, and less exact
@@ -8,7 +8,7 @@ seconds with one take turns, so what the machine does happens to both. The 99th 
 scatters by more than a page costs, so it is not taken. Inside of `dev` a callback that is due
 each millisecond notes how late it comes. For how long the kernel let the loop's or the console's
 thread wait for a processor is known of each thread (schedstat) and taken off: what is left is the time
-in which the loop could not run because of this process, its own work among it. A line tells of
+in which the loop could not run because of this process, its own work among it. A line names
 garbage collections, which hold all threads.
 """
 
@@ -108,7 +108,7 @@ class Watcher:
     def _tick(self) -> None:
         late_s = self._loop.time() - self._due_s
         waited = self._waits()
-        # What the kernel did to either thread is not this process's doing.
+        # The kernel's pauses of either thread are not this process's doing.
         by_kernel = sum(waited[name] - self._waited.get(name, waited[name]) for name in waited)
         self._waited = waited
         self._late_ms.append(max(0.0, late_s - by_kernel) * 1000)

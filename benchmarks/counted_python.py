@@ -47,7 +47,7 @@ def processor_seconds(root: int) -> float:
     """
     while True:
         ticks = _ticks_below(root)
-        # Who ends in between may be counted twice or not at all.
+        # A process that ends in between may be counted twice or not at all.
         if _ticks_below(root).keys() == ticks.keys():
             return sum(ticks.values()) / os.sysconf("SC_CLK_TCK")
 

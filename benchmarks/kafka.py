@@ -35,8 +35,8 @@ _JVM_FLAGS: Final = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-"""What Kafka's own bin/kafka-run-class.sh passes, but for the heap."""
-# What PySpark brings itself.
+"""The options of Kafka's own bin/kafka-run-class.sh, except for the heap."""
+# Jars that PySpark brings itself.
 _IN_PYSPARK: Final = (
     "org.apache.hadoop:*",
     "org.scala-lang:*",

@@ -5,7 +5,7 @@
 A broker and a name server run in this process, and a client in a thread of its own sends each request
 of `REQUESTS` over a socket; what `SCANS` has, the servers do by themselves from time to time. Beside it a callback runs in every turn of the loop and reads the processor
 time of the loop's thread, so that neither the client nor other processes count. The figures of what
-is allocated for the first time are higher than later ones, so the best of `--rounds` is told, too. With
+is allocated for the first time are higher than later ones, so the best of `--rounds` is shown, too. With
 `--acl` the client signs as an account or user that may consume from everything; its policies of ACL 2.0 have
 prefixes of a hundred lengths.
 """
@@ -366,13 +366,13 @@ async def _offsets(cluster: Cluster, groups: int, queues: int) -> Callable[[], o
 
     async def written() -> None:
         async with asyncio.timeout(_TIMEOUT_S):
-            while not file.exists() or file.stat().st_mtime_ns == before:  # noqa: ASYNC110 - no event tells of it
+            while not file.exists() or file.stat().st_mtime_ns == before:  # noqa: ASYNC110 - no event reports it
                 await asyncio.sleep(0.1)
 
     return written
 
 
-# What servers do by themselves. Each prepares it, and returns what has it done.
+# Work that servers do by themselves. Each function prepares it, and returns a function that has it done.
 SCANS: Final[dict[str, Callable[[Cluster], Awaitable[Callable[[], object]]]]] = {
     "scan-100-brokers": lambda cluster: _expiry(cluster, 100, 3_600_000),
     "expiry-1-broker": lambda cluster: _expiry(cluster, 1, 1),

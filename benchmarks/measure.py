@@ -93,7 +93,7 @@ class Measurement:
 
 
 class Target(Protocol):
-    """What is loaded: a peer, or one broker of several."""
+    """A target of load: a peer, or one broker of several."""
 
     @property
     def label(self) -> str: ...

@@ -1,11 +1,11 @@
-"""What metrics cost a send: processor time of two brokers in one process, one with them.
+"""Measure the cost of metrics for a send: processor time of two brokers in one process, one with them.
 
     python -m benchmarks.metrics_cost               # a minute; prints a table
     python -m benchmarks.metrics_cost --pairs 50    # shorter, and less exact
 
 Two runs of one broker differ by a tenth and more on a machine that others share, which hides a cost
 of one per cent. So both brokers live in this process and take turns every few milliseconds with the
-same frames, which reach them without a socket. What the machine does meanwhile happens to both. A
+same frames, which reach them without a socket. Whatever the machine does meanwhile happens to both. A
 figure is the median of the pairs' ratios, with the range in which it lies at 95 per cent
 (bootstrap). A scrape is measured apart and counted as if it came every 15 seconds, as Prometheus
 asks by default, to a broker whose loop the sends keep busy.

@@ -1,7 +1,7 @@
 """Start the servers that a benchmark loads: our broker, the Java broker, the bare ack server.
 
 All have the same methods (`Peer`): `start` spawns the processes and returns when a first send was
-accepted, `address` and `pid` tell the server's address and process, `settings` what was set, and
+accepted, `address` and `pid` name the server's address and process, `settings` its settings, and
 `stop` ends the server.
 """
 
@@ -55,7 +55,7 @@ STOCK_GC_FLAGS = (
     "-XX:MaxDirectMemorySize=15g",
     "-XX:-UseLargePages",
 )
-"""What Java's own bin/runbroker.sh passes, but for the heap (a parameter here) and AlwaysPreTouch."""
+"""The options of Java's own bin/runbroker.sh, except for the heap (a parameter here) and AlwaysPreTouch."""
 
 STOCK_JAVA_CONF = {
     "maxHashSlotNum": "5000000",

@@ -102,7 +102,7 @@ class ProcessesPeer(CometPeer):
 
 @dataclass(slots=True)
 class Round:
-    """What one row did at all brokers of one peer. CPU is in microseconds for each send."""
+    """The figures of one row at all brokers of one peer. CPU is in microseconds for each send."""
 
     sends_per_second: float
     broker_cpu_us: float
@@ -159,7 +159,7 @@ def peers(options: argparse.Namespace) -> Iterator[dict[ProcessesPeer, list[Memb
             stack.enter_context(peer)
             members = running[peer] = peer.members()
             for row in ROWS:
-                # One that knows the topic tells the others, which takes a moment; all need it now.
+                # A broker that knows the topic passes it on to the others, which takes a moment; all need it now.
                 for member in members:
                     create_topic(member, row)
         yield running

@@ -47,7 +47,7 @@ SAMPLE_SECONDS = 0.1
 POLL_SECONDS = 0.01
 RUNTIME_INFO = 28
 IN_STEP_LIMIT_SECONDS = 120.0
-# What is left of the first log file of a gigabyte is not filled: an empty slave of Java begins with the
+# The rest of the first log file of a gigabyte is not filled: an empty slave of Java begins with the
 # last file only, so that file has to be the first.
 CATCH_UP_BYTES = 900 << 20
 
@@ -108,7 +108,7 @@ def run(options: Options, directory: Path, console: Console) -> Result:
     return result
 
 
-# What a synchronous copy costs --------------------------------------------------------------------
+# The cost of a synchronous copy -------------------------------------------------------------------
 
 
 def _sync(pair: ReplicatedPeer, row: Row, options: Options, console: Console) -> SyncFigures:
@@ -240,7 +240,7 @@ def _catch_up(pair: ReplicatedPeer, options: Options, console: Console) -> Catch
     return caught
 
 
-# What the machine can do --------------------------------------------------------------------------
+# The limits of the machine -------------------------------------------------------------------------
 
 
 def disk_limit(directory: Path, size: int) -> float:

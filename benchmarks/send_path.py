@@ -57,7 +57,7 @@ HERE = Path(__file__).parent
 NEEDED_FREE_BYTES = 40 << 30
 NEEDED_FREE_BYTES_QUICK = 8 << 30
 OUTPUT_COLUMNS = 140
-"""Width of the tables where no terminal tells one."""
+"""Width of the tables where no terminal has one."""
 
 PeerFactory: TypeAlias = "Callable[[Path], Peer]"
 

@@ -34,7 +34,7 @@ _ANSWER = "answer: "
 _BROKER = "broker-a"
 _BODY_BYTES = {"pipelines": 232, "sources": 1024}
 _CORES = {"pipelines": 2, "sources": 1}
-# What sources give by default today.
+# The columns that sources give by default today.
 _DEFAULT_COLUMNS = (
     "topic string, broker string, queue_id int, queue_offset bigint, store_time timestamp, born_time timestamp, "
     "keys array<string>, tags string, body binary, properties map<string, string>, msg_id string"
@@ -156,7 +156,7 @@ class Tree:
 
 
 class Costs:
-    """Collects the processor time of each piece of work in each tree, and tells it."""
+    """Collects the processor time of each piece of work in each tree, and prints it."""
 
     def __init__(self, count: int) -> None:
         self._count = count

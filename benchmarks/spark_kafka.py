@@ -8,7 +8,7 @@ the newest PySpark, so `.venv-spark-kafka` has an older one, put in front of the
 
 Our broker is filled, a copy of its store is kept, and Spark writes the same messages into the same
 partitions of Kafka. Then every row of the table has its turn in each round, of every second round in
-the opposite order. What is read is thrown away (format `noop`); a core's rate is rows by the processor
+the opposite order. The rows read are thrown away (format `noop`); a core's rate is rows by the processor
 time of the JVM and its Python processes, planning included, without the brokers', which has a column of
 its own. The first rounds only warm up. Before them and after the last one all readings are checked, by
 counts and sums of checksums of what was sent, and the topics that were written to are checked at the end.
@@ -57,7 +57,7 @@ LIVE, KAFKA, PARQUET = "`rocketmq`", "`kafka`", "Parquet"
 BEGIN = "<!-- spark-kafka:begin (written by `python -m benchmarks.spark_kafka`) -->"
 END = "<!-- spark-kafka:end -->"
 _HEAP_MIB = 1024
-# Whoever else measures on this machine may stop all these processes meanwhile.
+# Other measurements on this machine may stop all these processes meanwhile.
 _PATIENCE_MS = 3_600_000
 # A message with its properties, in a log and in a record of Kafka's.
 _MORE_BYTES = 400
@@ -65,7 +65,7 @@ _MORE_BYTES = 400
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What was sent, or what a reading found: how many messages, and sums of their checksums."""
+    """The messages that were sent, or that a reading found: their number, and sums of their checksums."""
 
     rows: int
     bodies: int
@@ -74,7 +74,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What has its turn in each round. `found` says how many rows and checksums there are, not timed."""
+    """A piece of work that has its turn in each round. `found` says how many rows and checksums there are, not timed."""
 
     what: str
     who: str
@@ -85,7 +85,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one turn of one round took. Processor time is in microseconds of a row."""
+    """The figures of one turn of one round. Processor time is in microseconds of a row."""
 
     rows_per_second: float
     rows_per_core: float

@@ -68,7 +68,7 @@ _FILES = {
     "mappedFileSizeConsumeQueue": str(QUEUE_BYTES),
     "brokerIP1": "127.0.0.1",
 }
-# What others have on the disk of this machine is not what is measured.
+# The disk of this machine may be fuller than a broker allows: that is not measured here.
 _ON_A_FULL_DISK = {"diskSpaceCleanForciblyRatio": "97", "diskSpaceWarningLevelRatio": "98"}
 # By the beginnings of their names, as the kernel has them.
 _THREADS = {
@@ -267,7 +267,7 @@ class Memory:
 
 
 class Stages:
-    """Tells what the tasks of Spark's stages took."""
+    """Prints the time that the tasks of Spark's stages took."""
 
     def __init__(self, spark: Any) -> None:
         self._sc = spark.sparkContext
@@ -297,8 +297,8 @@ def session(java_options: str = "") -> Any:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",
-        # What Spark remembers of the work that it has done, by default of 1,000 jobs, stages and queries,
-        # is full before the first marks: what grows from there on grows for good.
+        # Spark remembers its work, by default 1,000 jobs, stages and queries. With these numbers its memory of
+        # them is full before the first marks, and anything that grows from there on grows for good.
         "spark.ui.retainedJobs": "40",
         "spark.ui.retainedStages": "40",
         "spark.ui.retainedTasks": "400",
@@ -518,15 +518,15 @@ def pipelines(directory: Path, options: argparse.Namespace) -> None:
 
 
 def marks_of(count: int) -> frozenset[int]:
-    """Return behind which of `count` rounds to tell how much has grown."""
+    """Return the rounds of `count` after which the growth is printed."""
     return frozenset({5, *(count * part // 8 for part in range(1, 9))})
 
 
 @dataclass
 class Going:
-    """A pipeline that goes on in front of a broker, and what it is watched with.
+    """A pipeline that follows a broker, and the means to watch it.
 
-    marks: behind which rounds it is told how much has grown.
+    marks: the rounds after which the growth is printed.
     """
 
     spark: Any

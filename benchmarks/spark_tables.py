@@ -46,7 +46,7 @@ _MAGICS = (MAGIC_V1, MAGIC_V2)
 
 
 def serve(directory: Path, rows: int, body_bytes: int, pipe: Connection) -> None:
-    """Run a broker with `rows` messages in the queues of one topic, until told to stop."""
+    """Run a broker with `rows` messages in the queues of one topic, until the pipe says stop."""
     body = os.urandom(body_bytes // 2).hex().encode()
     with Cluster(directory=directory, properties=_FILES) as cluster:
         with Producer("filler", namesrv=cluster.namesrv) as producer:

@@ -64,7 +64,7 @@ class StoreProcess:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # the missing answer tells that the process ended
+            pass  # the missing answer shows that the process ended
         answer = self._process.stdout.readline()
         if not answer:
             tail = self._log.read_text(errors="replace")[-2000:]

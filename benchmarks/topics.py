@@ -4,8 +4,8 @@
 
 One connection sends a message to each of `--count` new topics, `--in-flight` of them at a time; a
 send that is refused as SYSTEM_BUSY is repeated. Another client, a process of its own, sends to a
-topic that exists, before and meanwhile, one message after the other with 2 ms between them. What
-the broker sends to the name server goes through a proxy that counts it.
+topic that exists, before and meanwhile, one message after the other with 2 ms between them. The
+requests of the broker to the name server go through a proxy that counts them.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _run(namesrv: str, directory: Path) -> bool:
 
 @contextmanager
 def _java_writes_to(path: Path) -> Iterator[None]:
-    """What Java says of itself while it starts would stand between the bars."""
+    """Keep the lines that Java prints at its start from standing between the bars."""
     sys.stderr.flush()
     kept = os.dup(2)
     with path.open("wb") as file:

@@ -3,6 +3,7 @@
 # ruff: noqa: RUF001 - Chinese has a punctuation of its own
 from __future__ import annotations
 
+import ast
 import json
 import re
 
@@ -27,6 +28,22 @@ def test_every_text_has_chinese() -> None:
     known = catalogue()
     wanted = dict.fromkeys([*texts.of_templates(), *texts.of_python()])
     assert [f"{where}: {text}" for where, text in wanted if text not in known] == []
+
+
+def test_every_chinese_text_is_of_use() -> None:
+    source = HERE.parent
+    said = {
+        node.value
+        for path in source.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    pages = [path for end in ("html", "js") for path in HERE.rglob(f"*.{end}")]
+    shown = " ".join(" ".join(path.read_text("utf-8") for path in pages).split())
+    shown = shown.replace('\\"', '"')
+    assert len(pages) > 50
+    unused = [text for text in catalogue() if text not in said and text not in shown]
+    assert [text for text in unused if not any(text in each for each in said)] == []
 
 
 def test_what_needs_attention_has_chinese() -> None:

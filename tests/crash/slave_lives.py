@@ -161,7 +161,7 @@ def _replayed(
     """
     log = store.commit_log
     begun = {
-        topic: max([end for end in ends if end <= log.end] + [store._ledger.deleted.get(topic, 0)])
+        topic: max([end for end in ends if end <= log.end] + [store.deleted_at(topic)])
         for topic, ends in deleted.items()
     }
     found: dict[tuple[str, int], list[ExpectedUnit]] = {}

@@ -91,8 +91,8 @@ class Storm:
         self._plan = plan
         self._chance = random.Random(seed)
         self._directory = directory
-        self._lives: list[Life] = []
-        self._acknowledged: dict[int, tuple[int, int]] = {}
+        self.lives: list[Life] = []
+        self.acknowledged: dict[int, tuple[int, int]] = {}
         self._sending = threading.Event()
         self._failure: BaseException | None = None
         self._target = plan.members
@@ -119,7 +119,7 @@ class Storm:
                     raise self._failure
                 self._await_all()
                 self._leave_all()
-        return self._check()
+        return self.check()
 
     # -- what happens --
 
@@ -173,12 +173,12 @@ class Storm:
                     )
                     for index, number in enumerate(numbers):
                         place = queue.queue_id, result.queue_offset + index
-                        self._acknowledged[number] = place
+                        self.acknowledged[number] = place
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
             self._failure = error
 
     def _alive(self) -> list[Life]:
-        return [life for life in self._lives if life.killed_at is None and not life.leaving]
+        return [life for life in self.lives if life.killed_at is None and not life.leaving]
 
     def _change(self, nursery: subprocess.Popen[str]) -> None:
         alive = self._alive()
@@ -197,17 +197,17 @@ class Storm:
             life.leaving = True
 
     def _join(self, nursery: subprocess.Popen[str]) -> None:
-        name = f"m{len(self._lives)}"
+        name = f"m{len(self.lives)}"
         history = self._directory / name
         assert nursery.stdin is not None
         assert nursery.stdout is not None
         nursery.stdin.write(f"{history}\n")
         nursery.stdin.flush()
-        self._lives.append(Life(name, int(nursery.stdout.readline()), history))
+        self.lives.append(Life(name, int(nursery.stdout.readline()), history))
 
     def _await_all(self) -> None:
         """Until every acknowledged message was consumed, or too long nothing came."""
-        wanted = set(self._acknowledged)
+        wanted = set(self.acknowledged)
         deadline = time.monotonic() + self._plan.drain_s
         while time.monotonic() < deadline:
             before = len(wanted)
@@ -222,7 +222,7 @@ class Storm:
         for life in self._alive():
             os.kill(life.pid, signal.SIGTERM)
             life.leaving = True
-        waiting = {life.name for life in self._lives if life.leaving}
+        waiting = {life.name for life in self.lives if life.leaving}
         deadline = time.monotonic() + 2 * WAIT_S
         while waiting and time.monotonic() < deadline:
             waiting -= {event.member for event in self._events() if event.kind == b"L"}
@@ -233,7 +233,7 @@ class Storm:
     def _events(self) -> list[Event]:
         """All histories, in the order of the moments."""
         events = []
-        for life in self._lives:
+        for life in self.lives:
             if life.history.exists():
                 data = life.history.read_bytes()
                 whole = data[: len(data) - len(data) % RECORD.size]
@@ -242,15 +242,15 @@ class Storm:
         events.sort()
         return events
 
-    def _check(self) -> Outcome:
+    def check(self) -> Outcome:
         events = self._events()
         outcome = Outcome(
-            joined=len(self._lives),
-            left=sum(life.leaving for life in self._lives),
-            killed=sum(life.killed_at is not None for life in self._lives),
+            joined=len(self.lives),
+            left=sum(life.leaving for life in self.lives),
+            killed=sum(life.killed_at is not None for life in self.lives),
         )
         steps = [(e.moment, (e.kind == b"J") - (e.kind == b"L")) for e in events if e.kind in b"JL"]
-        steps += [(life.killed_at, -1) for life in self._lives if life.killed_at is not None]
+        steps += [(life.killed_at, -1) for life in self.lives if life.killed_at is not None]
         outcome.most = max(accumulate(step for _, step in sorted(steps)))
         by_queue: dict[int, list[Event]] = defaultdict(list)
         done: dict[int, int] = defaultdict(int)
@@ -261,11 +261,11 @@ class Storm:
                 done[event.number] += 1
         outcome.deliveries = sum(done.values())
         outcome.repeated = outcome.deliveries - len(done)
-        lost = self._acknowledged.keys() - done.keys()
+        lost = self.acknowledged.keys() - done.keys()
         if lost:
-            places = sorted(self._acknowledged[number] for number in lost)
+            places = sorted(self.acknowledged[number] for number in lost)
             outcome.faults.append(f"{len(lost)} acknowledged messages lost: {places[:10]} …")
-        gone = {life.name for life in self._lives if not life.leaving and life.killed_at is None}
+        gone = {life.name for life in self.lives if not life.leaving and life.killed_at is None}
         if gone:
             outcome.faults.append(f"members {sorted(gone)} ended by themselves")
         for queue, happened in sorted(by_queue.items()):
@@ -275,17 +275,17 @@ class Storm:
 
     def _faults_of_places(self, queue: int, events: list[Event]) -> list[str]:
         return [
-            f"message {event.number} was sent to {self._acknowledged[event.number]} and came from "
+            f"message {event.number} was sent to {self.acknowledged[event.number]} and came from "
             f"{(queue, event.offset)}"
             for event in events
             if event.number >= 0
-            and event.number in self._acknowledged
-            and self._acknowledged[event.number] != (queue, event.offset)
+            and event.number in self.acknowledged
+            and self.acknowledged[event.number] != (queue, event.offset)
         ]
 
     def _check_queue(self, queue: int, events: list[Event], outcome: Outcome) -> list[str]:
         orderly = self._plan.mode == "orderly"
-        killed_at = {life.name: life.killed_at for life in self._lives}
+        killed_at = {life.name: life.killed_at for life in self.lives}
         # A member may run so far ahead of the offset that it can commit, and commits every 5 s.
         window = 2000 + 7 * self._plan.per_second // self._plan.queues
         faults: list[str] = []

@@ -163,7 +163,7 @@ def _session(port: str, name: str, random: Random, data: bytes) -> bytes:
             raise cluster.failures[0]
         cluster.world.run(cluster.is_served(name))
         server = cluster.server(name)
-        holdings = server._server.holdings if isinstance(server, NameServer) else server._holdings
+        holdings = server.holdings
         assert holdings.received_bytes == 0, holdings.received_bytes
         assert len(answer) <= _MOST_ANSWERED_BYTES, len(answer)
     except BaseException:

@@ -262,3 +262,8 @@ class Received:
         eventually(lambda: len(self.messages) >= count, wait_s=wait_s, pause_s=0.002)
         with self._lock:
             return list(self.messages)
+
+
+def member_of(consumer: Any) -> Any:
+    """The member of the group that a consumer of any face is."""
+    return (getattr(consumer, "_async", None) or consumer.client)._member

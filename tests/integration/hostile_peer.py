@@ -31,7 +31,7 @@ class Peer(asyncio.Protocol):
         # The body of its answers to requests of the server, None for no answer.
         self.answers_with: bytes | None = None
         self._frames = FrameDecoder()
-        self._asked: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self.asked: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._number = 0
         self.transport: asyncio.Transport | None = None
 
@@ -57,7 +57,7 @@ class Peer(asyncio.Protocol):
             if not command.is_response:
                 self._answer(command)
                 continue
-            waiting = self._asked.pop(command.opaque, None)
+            waiting = self.asked.pop(command.opaque, None)
             if waiting is None:
                 self.unasked.append(command)
             elif not waiting.done():
@@ -65,7 +65,7 @@ class Peer(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed.set()
-        for waiting in self._asked.values():
+        for waiting in self.asked.values():
             if not waiting.done():
                 waiting.set_exception(ConnectionError("closed by the server"))
                 waiting.exception()  # nobody has to ask for it
@@ -77,13 +77,13 @@ class Peer(asyncio.Protocol):
     def frame(self, code: int, ext: Mapping[str, Any] | None = None, body: bytes = b"") -> bytes:
         """Return the bytes of a request with the next number; `ask` sends them."""
         self._number += 1
-        self._asked[self._number] = asyncio.get_running_loop().create_future()
+        self.asked[self._number] = asyncio.get_running_loop().create_future()
         texts = {name: str(value) for name, value in (ext or {}).items()}
         return encode_command(RemotingCommand(code, ext=texts, body=body, opaque=self._number))
 
     async def ask_all(self, *frames: bytes) -> list[RemotingCommand]:
         """Send the frames made last in one write; return their answers in order."""
-        waiting = list(self._asked.values())[-len(frames) :]
+        waiting = list(self.asked.values())[-len(frames) :]
         self.write(b"".join(frames))
         async with asyncio.timeout(PATIENCE_S):
             return [await each for each in waiting]

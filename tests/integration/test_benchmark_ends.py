@@ -46,7 +46,7 @@ def test_a_run_without_room_starts_no_broker(
     monkeypatch.setattr(
         shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(100 * GIB, 99 * GIB, GIB)
     )
-    monkeypatch.setattr(access, "_made", lambda *_: pytest.fail("a broker was made"))
+    monkeypatch.setattr(access, "made_brokers", lambda *_: pytest.fail("a broker was made"))
     assert access.main(["--directory", str(tmp_path)]) == 1
     assert "GiB free" in " ".join(capsys.readouterr().out.split())
 

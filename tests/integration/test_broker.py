@@ -202,8 +202,7 @@ def test_a_silent_client_is_dropped() -> None:
             beat(client, "c1", "g")
             client.push(NOTIFY)
             time.sleep(0.01)
-            assert cluster._thread is not None
-            cluster._thread.call(scan())
+            cluster.run(scan())
             assert client.closed_by_peer()
         with RawClient(address_of(cluster)) as client:
             assert members(client, "g") == []

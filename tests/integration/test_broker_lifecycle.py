@@ -78,7 +78,7 @@ class Story:
         end_tasks = TaskOwner.close
 
         async def tasks_close(owner: TaskOwner) -> None:
-            if owner._name == "broker":
+            if owner.name == "broker":
                 self.told.append("TaskOwner.close")
             await end_tasks(owner)
 

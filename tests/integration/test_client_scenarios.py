@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received
+from tests.integration.client_faces import Face, Received, member_of
 from tests.waits import CLOCKS_APART_MS, SEND_WAIT_MS, WAIT_S, eventually
 
 from cometmq import (
@@ -356,10 +356,7 @@ def test_flow_control_bounds_what_one_queue_holds(face: Face, name: str) -> None
         eventually(lambda: len(started) == 4)
 
         def held() -> int:
-            member = getattr(consumer, "_async", None) or consumer.client
-            # A copy: the rebalance changes it on the client's loop.
-            assignments = list(member._member._assignments.values())
-            return max(len(assignment.process_queue) for assignment in assignments)
+            return max(map(len, member_of(consumer).process_queues()))
 
         eventually(lambda: held() > 64)
         # More pulls than a broken limit would need, each 50 ms apart.

@@ -188,8 +188,8 @@ async def in_all(stage: Stage) -> Answers:
 
 @case("RLIMIT_NOFILE", value=1024)
 async def without_descriptors(stage: Stage) -> Answers:
-    stage.broker._remoting._most_descriptors = -1
-    stage.broker._remoting._descriptor_limit = 1024
+    listener = stage.broker.listener
+    listener._most_descriptors, listener._descriptor_limit = -1, 1024
     return await refused_by_closing(await stage.peer())
 
 
@@ -682,7 +682,7 @@ async def many_locking_groups(stage: Stage) -> Answers:
 async def two_pulls(stage: Stage) -> Answers:
     peer = await stage.peer()
     frames = [peer.frame(Code.PULL_MESSAGE, held()) for _ in range(2)]
-    waits, at_once = list(peer._asked.values())[-2:]
+    waits, at_once = list(peer.asked.values())[-2:]
     peer.write(b"".join(frames))
     assert (await at_once).code == ResponseCode.PULL_NOT_FOUND
     assert not waits.done()

@@ -371,8 +371,7 @@ def most_lines_in_a_step(collect: Any, broker: Broker) -> int:
 async def test_a_name_server_tells_of_its_brokers() -> None:
     async with Cluster(properties=ON) as cluster:
         server = cluster.name_servers[0]
-        assert server._monitoring is not None
-        server._monitoring.machine_s = WAIT_S
+        server.monitoring.machine_s = WAIT_S
         status, text = await get(server.metrics_address, "/metrics")
         assert status == 200
         check_catalogue(text, Server.NAMESRV)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.client_faces import Face, Received
+from tests.integration.client_faces import Face, Received, member_of
 from tests.integration.raw_client import RawClient
 from tests.waits import eventually
 
@@ -65,7 +65,7 @@ def consumed(face: Face, name: str, count: int, **options: Any) -> Any:
     consumer = face.consumer(name, name, received.handle, consume_from=FIRST, **options)
     last = max(message.queue_offset for message in received.wait_for(count))
     # A message counts as consumed a moment after the listener has it.
-    offsets = (getattr(consumer, "_async", None) or consumer.client)._member.membership.offsets
+    offsets = member_of(consumer).membership.offsets
     eventually(lambda: offsets.get(MessageQueue(name, "broker-a", 0)) == last + 1)
     return consumer
 

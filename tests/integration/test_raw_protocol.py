@@ -778,8 +778,7 @@ def test_a_pull_of_a_topic_that_is_removed_is_told(cluster: Cluster, topic: str)
     with RawClient(address_of(cluster)) as client:
         stored(client, topic)
         waiting = wait_for(client, topic, queueOffset=1)
-        assert cluster._thread is not None
-        cluster._thread.call(remove())
+        cluster.run(remove())
         answer = client.answer(waiting)
         assert answer.code == 17
         # And sends no longer use what was remembered of the topic.

@@ -35,12 +35,12 @@ def judged(tmp_path: Path, mode: str, steps: list[Step], sent: int) -> list[str]
             if by == member
         ]
         (tmp_path / member).write_bytes(RECORD.pack(b"J", 0, 0, 0, 0) + b"".join(own))
-    storm._lives = [
+    storm.lives = [
         Life("a", 0, tmp_path / "a", killed_at=50),
         Life("b", 0, tmp_path / "b", leaving=True),
     ]
-    storm._acknowledged = {number: (0, number) for number in range(sent)}
-    return storm._check().faults
+    storm.acknowledged = {number: (0, number) for number in range(sent)}
+    return storm.check().faults
 
 
 def calls(member: str, *begun: tuple[int, int]) -> list[Step]:

@@ -917,18 +917,18 @@ def test_a_table_that_came_from_a_former_master_is_not_taken_for_known(
     async def story(cluster: Cluster) -> None:
         tables = cluster.broker("broker-a-slave-1").copies.tables
         assert tables is not None
-        await until(lambda: tables._checked is not None and bool(tables._known))
+        await until(lambda: tables.master is not None and bool(tables.copied))
         decoded = tables._decoded
 
         async def slow(*given: Any) -> Any:
-            tables._checked = "10.0.0.99:10911"
+            tables.trust("10.0.0.99:10911")
             return await decoded(*given)
 
         monkeypatch.setattr(tables, "_decoded", slow)
-        address = tables._checked
+        address = tables.master
         assert address is not None
         tables._known.clear()
         await tables._copy_from(address)
-        assert requests.GET_ALL_TOPIC_CONFIG.code not in tables._known
+        assert requests.GET_ALL_TOPIC_CONFIG.code not in tables.copied
 
     play(story)

@@ -40,9 +40,7 @@ def test_answers_wait_with_the_requests_and_not_in_memory(cluster: Cluster) -> N
 
         def unsent() -> int:
             # The broker's loop adds and discards connections meanwhile; it may have none yet.
-            return max(
-                (each.unsent_bytes for each in list(broker._remoting.connections)), default=0
-            )
+            return max((each.unsent_bytes for each in list(broker.listener.connections)), default=0)
 
         eventually(lambda: unsent() > 0)
         for _ in range(20):  # the other goes on, and the slow one's answers do not pile up

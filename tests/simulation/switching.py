@@ -250,7 +250,7 @@ class Switching:
         )
         self._replicas.masters[broker] = former
         self.away.discard(former)
-        if self._cluster._virtual.is_running(former) or await self._step(
+        if self._cluster.is_running(former) or await self._step(
             "restart", former, self._cluster.restart
         ):
             self._replicas.runs_again(former)

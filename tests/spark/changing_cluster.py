@@ -21,7 +21,7 @@ class ChangingCluster(Cluster):
 
     async def register(self) -> None:
         for broker in self.brokers:
-            await broker._registration.register_all()
+            await broker.registration.register_all()
 
     async def expire(self, index: int) -> None:
         """Retention takes the oldest file of the log, or more."""

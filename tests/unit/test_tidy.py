@@ -18,6 +18,14 @@ CODE_FOLDERS = ("src", "tests", "examples", "benchmarks", "scripts")
 # A module this long says in its docstring why it is not divided ("Longer than 500 lines: …").
 MODULE_LINES = 500
 LENGTH_REASON = f"Longer than {MODULE_LINES} lines: "
+# So is a function, with its signature and docstring. These are longer, and say why or put a thing together.
+FUNCTION_LINES = 70
+LONGER_FUNCTIONS = {
+    "store/get.py:MessageGetter._collect": "a call for each message would cost more than its work",
+    "store/copying.py:RecordCopier.append_copies": "each call that would split the loop costs a tenth",
+    "client/consuming/push_member.py:GroupMember.__init__": "makes the parts of a member, which know each other",
+    "proxy/server.py:Proxy.start": "makes the parts of a proxy and lists its calls",
+}
 
 SAID = re.compile(r'"""(?:.*?)"""|(?<!\S)# [^\n]*', re.DOTALL)
 NOQA = re.compile(r"# noqa(?!: [A-Z]+\d+(, [A-Z]+\d+)* - \S)")
@@ -327,6 +335,34 @@ def test_a_long_module_says_why_it_is_not_divided() -> None:
         if lines > MODULE_LINES and not says:
             faults.append(f"{path.relative_to(ROOT)}: {lines} lines and no {LENGTH_REASON!r}")
     assert not faults, "\n".join(faults)
+
+
+def long_functions(body: ast.AST, most: int, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """The dotted names of all functions at any depth that have more than `most` lines, and the lines."""
+    for node in ast.iter_child_nodes(body):
+        name = prefix
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{prefix}{node.name}"
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if lines > most and not isinstance(node, ast.ClassDef):
+                yield name, lines
+            name += "."
+        yield from long_functions(node, most, name)
+
+
+def test_a_long_function_is_found() -> None:
+    text = "class A:\n  if True:\n    async def f(self):\n      def g():\n        return 1\n      return g\n"
+    assert list(long_functions(ast.parse(text), 3)) == [("A.f", 4)]
+    assert list(long_functions(ast.parse(text), 1)) == [("A.f", 4), ("A.f.g", 2)]
+
+
+def test_no_function_is_longer_than_it_should_be_without_a_reason() -> None:
+    found = {
+        f"{path.relative_to(PACKAGE)}:{name}": lines
+        for path in python_files("src/cometmq")
+        for name, lines in long_functions(tree(path), FUNCTION_LINES)
+    }
+    assert found.keys() == LONGER_FUNCTIONS.keys(), found
 
 
 def options() -> Iterator[tuple[Path, str, str]]:

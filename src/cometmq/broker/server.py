@@ -19,7 +19,7 @@ from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
 from cometmq.access.credentials import inner_credentials
 from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
-from cometmq.access.rules import Identity
+from cometmq.access.rules import Identity, Rules
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
 from cometmq.broker.filters.predicates import FilterPredicates
@@ -133,14 +133,7 @@ class Broker:
         self._state = StateWriter(workers, clock)
         is_monitored = config.metrics_exporter_type == "PROM"
         meter = RequestMeter(clock.monotonic) if is_monitored else None
-        self._rules = choose_rules(
-            self.access,
-            clock=clock,
-            files=self._files,
-            workers=workers,
-            identity=lambda: Identity(config.broker_cluster_name, config.broker_name, self.address),
-            directory=self._config_directory,
-        )
+        self._rules = self._chosen_rules(clock)
         self._credentials = inner_credentials(self.access)
         self._control = None if self._rules is None else AccessControl(self._rules, clock)
         self._handlers = Handlers(self._control or AdminAccess(config.admin_from), meter)
@@ -172,6 +165,17 @@ class Broker:
         # The parts to be closed, the last first. So a start that fails closes what it has opened.
         self._closing = AsyncExitStack()
         self._closed = False
+
+    def _chosen_rules(self, clock: BlockingClock) -> Rules | None:
+        config = self.config
+        return choose_rules(
+            self.access,
+            clock=clock,
+            files=self._files,
+            workers=self._workers,
+            identity=lambda: Identity(config.broker_cluster_name, config.broker_name, self.address),
+            directory=self._config_directory,
+        )
 
     @property
     def port(self) -> int:
@@ -221,6 +225,21 @@ class Broker:
         """The service of metrics, which must be on."""
         assert self._monitoring is not None, "metricsExporterType is not PROM"
         return self._monitoring
+
+    @property
+    def listener(self) -> RemotingServer:
+        """The server of the main port, which has the connections of clients."""
+        return self._remoting
+
+    @property
+    def holdings(self) -> Holdings:
+        """The bytes that all connections hold, and their limit."""
+        return self._holdings
+
+    @property
+    def registration(self) -> Registration:
+        """The service that registers this broker at name servers, known after the start."""
+        return self._registration
 
     @property
     def parts(self) -> Parts:
@@ -325,18 +344,7 @@ class Broker:
         # Closed late, after all that writes to the log: slaves get the end of it.
         closing.push_async_callback(copies.stop_serving)
         self._ha_port = await copies.bind(self.port)
-        self._registration = Registration(
-            self.config,
-            self.topics,
-            address=self.address,
-            ha_address=self.ha_address,
-            tasks=self._tasks,
-            network=self._network,
-            credentials=self._credentials,
-            master=copies.known_master,
-            on_connect=self._address_warnings.met,
-            tls=self._own_tls,
-        )
+        self._registration = self._new_registration(copies)
         await self._open_services(tables)
         if self._closed:
             raise ConfigError(f"the broker {self.config.broker_name} was closed while it started")
@@ -358,6 +366,20 @@ class Broker:
         if self._monitoring is not None and self._metrics is not None:
             self._monitoring.state = self._metrics.ready
 
+    def _new_registration(self, copies: Replication) -> Registration:
+        return Registration(
+            self.config,
+            self.topics,
+            address=self.address,
+            ha_address=self.ha_address,
+            tasks=self._tasks,
+            network=self._network,
+            credentials=self._credentials,
+            master=copies.known_master,
+            on_connect=self._address_warnings.met,
+            tls=self._own_tls,
+        )
+
     async def _open_services(self, tables: BrokerTables) -> None:
         """Open the services in order; each is made of parts and of services above it."""
         parts = self.parts
@@ -373,11 +395,7 @@ class Broker:
         )
         retries = await self._opened(
             Retries(
-                parts,
-                delays.put,
-                groups.locks.holds_any,
-                traffic.sent_back,
-                traffic.pulled_bytes,
+                parts, delays.put, groups.locks.holds_any, traffic.sent_back, traffic.pulled_bytes
             )
         )
         waits = group_commit(parts, copies.needed)
@@ -412,34 +430,29 @@ class Broker:
             )
         )
         if self._monitoring is not None:
-            from cometmq.broker.metrics.service import Metrics
-
-            self._metrics = await self._opened(
-                Metrics(
-                    parts,
-                    self._monitoring,
-                    delays.messages,
-                    self.transactions,
-                    traffic,
-                    lambda: sends.waiting_count,
-                    copies,
-                    self.pops.state,
-                )
-            )
+            self._metrics = await self._open_metrics(self._monitoring, delays, sends, copies)
         # A slave's log gets the copies that its master makes.
-        rolls = (
-            []
-            if self.replication.is_slave
-            else [delays.roll, self.transactions.roll, self.pops.roll]
-        )
+        is_slave = self.replication.is_slave
+        rolls = [] if is_slave else [delays.roll, self.transactions.roll, self.pops.roll]
         storage = await self._opened(Storage(parts, rolls))
-        await self._opened(
-            Topics(
-                parts,
-                tables,
-                self._registration.announced,
-                storage.work_off,
-                copies.confirmed,
+        announced = self._registration.announced
+        await self._opened(Topics(parts, tables, announced, storage.work_off, copies.confirmed))
+
+    async def _open_metrics(
+        self, monitoring: Monitoring, delays: Delays, sends: Sends, copies: Replication
+    ) -> Metrics:
+        from cometmq.broker.metrics.service import Metrics
+
+        return await self._opened(
+            Metrics(
+                self.parts,
+                monitoring,
+                delays.messages,
+                self.transactions,
+                self.traffic,
+                lambda: sends.waiting_count,
+                copies,
+                self.pops.state,
             )
         )
 

@@ -31,4 +31,9 @@ def hash_once(text: str) -> int:
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
 
 
+def cached_count() -> int:
+    """Return how many results are cached."""
+    return _cached.cache_info().currsize
+
+
 _cached = lru_cache(maxsize=4096)(hash_once)

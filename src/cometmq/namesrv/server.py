@@ -137,6 +137,17 @@ class NameServer:
         """The address of `/metrics`, `/health` and `/ready`; None where metrics are off."""
         return None if self._monitoring is None else self._monitoring.http.address
 
+    @property
+    def monitoring(self) -> Monitoring:
+        """The service of metrics, which must be on."""
+        assert self._monitoring is not None, "metricsExporterType is not PROM"
+        return self._monitoring
+
+    @property
+    def holdings(self) -> Holdings:
+        """The bytes that all connections hold, and their limit."""
+        return self._server.holdings
+
     async def start(self) -> None:
         """Load the key-value configuration and listen. Raises ConfigError."""
         await asyncio.get_running_loop().run_in_executor(None, self._kv_config.load)

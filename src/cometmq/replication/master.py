@@ -235,6 +235,11 @@ class ReplicationMaster:
         self._connections[connection] = None
         return True
 
+    @property
+    def door(self) -> Door | None:
+        """The door at which connections wait for their handshake; None where it is not open."""
+        return self._door
+
     def _admit_arrival(self, arrival: Arrival) -> bool:
         """Return whether a connection that was just accepted may go on to a handshake.
 

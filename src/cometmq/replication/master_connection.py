@@ -142,7 +142,7 @@ class MasterConnection(asyncio.Protocol):
             self.close(f"an error of this broker: {error!r}")
             return
         self._store_works()
-        if more or self._piece is not None or self._unread:
+        if more or self.has_unread:
             self._pause_reading()
             self._step_due = True
             self._loop.call_soon(self._step)
@@ -159,6 +159,11 @@ class MasterConnection(asyncio.Protocol):
             # The master may answer its producers before the queues here have the messages.
             if self._store.commit_log.end > self._reported:
                 self._report()
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the master has sent bytes that wait for a later turn of the loop."""
+        return self._piece is not None or bool(self._unread)
 
     def _next_piece(self) -> Piece | None:
         """Return the piece to append next, None if all that was read is appended."""

@@ -24,7 +24,7 @@ class TaskOwner:
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.name = name
         # A dict, because it has an order: tasks are cancelled in the order in which they were made.
         # Each has the coroutine that is closed when it ends, if any.
         self._tasks: dict[asyncio.Task[Any], Coroutine[Any, Any, Any] | None] = {}
@@ -48,8 +48,8 @@ class TaskOwner:
             coroutine.close()
             if awaits is not None:
                 awaits.close()
-            raise RuntimeError(f"the task owner {self._name} is closed")
-        task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._name}.{name}")
+            raise RuntimeError(f"the task owner {self.name} is closed")
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"{self.name}.{name}")
         self._tasks[task] = awaits
         task.add_done_callback(self._log_failure if log_failure else self._forget)
         return task
@@ -116,7 +116,7 @@ class TaskOwner:
                 if outcome is not None:
                     await outcome
             except Exception:
-                log.exception("periodic task failed", task=f"{self._name}.{name}")
+                log.exception("periodic task failed", task=f"{self.name}.{name}")
             await pause(period())
 
     def _forget(self, task: asyncio.Task[Any]) -> BaseException | None:

@@ -109,11 +109,11 @@ class Appender:
         )
         self.configure(config)
         self.appended_count = 0
-        # Are called once, when the log grows.
+        # Functions that are called once, when the log grows.
         self.at_growth: list[Callable[[], None]] = []
 
     def grew(self) -> None:
-        """Call those who wait for the log to grow."""
+        """Call the functions that wait for the log to grow."""
         waiting, self.at_growth = self.at_growth, []
         for call in waiting:
             call()
@@ -147,14 +147,12 @@ class Appender:
     ) -> tuple[int, int]:
         """Store one message; return its queue offset and its commit-log offset.
 
-        `born_host` is packed (8 or 20 bytes). A caller that has just read the clock passes
-        `now_ms`, so that it is not read again. Raises MessageIllegalError for a message that breaks
-        a limit, StoreFullError when the next file cannot be made, StoreError when the store takes
-        no messages; nothing is stored then.
+        `born_host` is packed (8 or 20 bytes). A caller that has just read the clock passes it as
+        `now_ms`. Raises MessageIllegalError for a message that breaks a limit, StoreFullError if the
+        next file cannot be made, StoreError if the store takes no messages; nothing is stored then.
         """
         log = self._log
-        body_length = len(body)
-        properties_length = len(properties)
+        body_length, properties_length = len(body), len(properties)
         size = queue.record_overhead + body_length + properties_length
         physical_offset = log.end
         end = physical_offset + size
@@ -198,10 +196,9 @@ class Appender:
         totals.message_count += 1
         totals.byte_count += size
         self.appended_count += 1
-        if self._on_arrival is not None:
-            self._on_arrival(
-                queue.topic, queue.queue_id, queue_offset + 1, tags_code, now, properties
-            )
+        arrived = self._on_arrival
+        if arrived is not None:
+            arrived(queue.topic, queue.queue_id, queue_offset + 1, tags_code, now, properties)
         return queue_offset, physical_offset
 
     def append_batch(
@@ -242,16 +239,9 @@ class Appender:
         first = queue.next_offset
         if not (wider or queue.extends or self._refusal is not None or sys_flag & _FLAGS_FOR_CARE):
             return first, self._append_plain(
-                queue,
-                entries,
-                tags_codes,
-                born_timestamp,
-                born_host,
-                sys_flag,
-                reconsume_times,
-                now,
-                total,
-            )
+                queue, entries, tags_codes, born_timestamp, born_host, sys_flag, reconsume_times,
+                now, total,
+            )  # fmt: skip
         physical_offsets = [
             self.append(
                 queue, entry.body, entry.properties, tags_code, born_timestamp, born_host,
@@ -293,23 +283,14 @@ class Appender:
             body, properties = entry.body, entry.properties
             body_length, properties_length = len(body), len(properties)
             size = overhead + body_length + properties_length
+            begins = _BEGIN_IN_BATCH.pack(
+                size, magic, crc32(body) & CRC_MASK, queue_id, entry.flag, queue_offset,
+                physical_offset,
+            )  # fmt: skip
             parts += (
-                _BEGIN_IN_BATCH.pack(
-                    size,
-                    magic,
-                    crc32(body) & CRC_MASK,
-                    queue_id,
-                    entry.flag,
-                    queue_offset,
-                    physical_offset,
-                ),
-                same,
-                body_length.to_bytes(4, "big"),
-                body,
-                topic,
-                properties_length.to_bytes(2, "big"),
-                properties,
-            )
+                begins, same, body_length.to_bytes(4, "big"), body,
+                topic, properties_length.to_bytes(2, "big"), properties,
+            )  # fmt: skip
             units += (physical_offset, size, tags_codes[index])
             offsets.append(physical_offset)
             queue_offset += 1
@@ -327,17 +308,12 @@ class Appender:
         totals.byte_count += total
         totals.batch_rest += count - 1
         self.appended_count += count
-        if self._on_arrival is not None:
-            queue_offset -= count
+        arrived = self._on_arrival
+        if arrived is not None:
+            first = queue_offset - count
             for index, entry in enumerate(entries):
-                self._on_arrival(
-                    queue.topic,
-                    queue_id,
-                    queue_offset + index + 1,
-                    tags_codes[index],
-                    now,
-                    entry.properties,
-                )
+                next_offset, tags_code = first + index + 1, tags_codes[index]
+                arrived(queue.topic, queue_id, next_offset, tags_code, now, entry.properties)
         return offsets
 
     def batch_records(
@@ -498,6 +474,17 @@ class Appender:
             raise
         self._watch.append_took(began)
 
+    def _is_common(self, queue: ConsumeQueue, end: int, sys_flag: int, born_host: bytes) -> bool:
+        """Say whether `append` stores a checked message that ends at `end` by itself."""
+        return (
+            self._refusal is None
+            and end <= self._log.limit
+            and not queue.needs_room
+            and not sys_flag & _FLAGS_FOR_CARE
+            and self._v4
+            and len(born_host) == V4_HOST_SIZE
+        )
+
     def _append_with_care(
         self,
         queue: ConsumeQueue,
@@ -522,14 +509,7 @@ class Appender:
         transaction = sys_flag & TRANSACTION_MASK
         queued = transaction in (TRANSACTION_NOT, TRANSACTION_COMMIT)
         self._make_room(queue, 1 if queued else 0, size)
-        if (
-            self._refusal is None
-            and log.end + size <= log.limit
-            and not queue.needs_room
-            and not sys_flag & _FLAGS_FOR_CARE
-            and self._v4
-            and len(born_host) == V4_HOST_SIZE
-        ):  # it is the common case now, which copies the body once less
+        if self._is_common(queue, log.end + size, sys_flag, born_host):  # copies the body once less
             return self.append(
                 queue, body, properties, tags_code, born_timestamp, born_host,
                 flag=flag, sys_flag=sys_flag, reconsume_times=reconsume_times,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -102,7 +102,7 @@ class MessageGetter:
         self.configure(config, memory_bytes)
 
     def opened(self, log_end: int) -> None:
-        """Note where the log ended when it was opened: who knows what of that is in memory."""
+        """Note where the log ended when it was opened: nobody knows which records below are in memory."""
         self._opened_end = log_end
 
     def configure(self, config: StoreConfig, memory_bytes: int) -> None:
@@ -171,7 +171,7 @@ class MessageGetter:
             self._mender.look(queue, result.next_begin_offset)
         return result
 
-    def _collect(  # noqa: C901, PLR0912, PLR0915 - one loop: a call for each message would cost more than its work
+    def _collect(  # noqa: C901, PLR0912, PLR0915 - see below
         self,
         queue: ConsumeQueue,
         result: GetResult,
@@ -181,23 +181,16 @@ class MessageGetter:
         matches_record: Callable[[memoryview], bool | None] | None,
         may_block: bool,
     ) -> bool:
-        """Fill `result`; return True if a damaged unit in front must be dealt with first."""
+        """Fill `result`; return True if a damaged unit in front must be dealt with first.
+
+        Longer than 70 lines: one loop, since a call for each message would cost more than its work.
+        """
         log = self._log
-        wanted = max(self._max_filter_size, min(max_messages, _MAX_SCAN_UNITS) * UNIT_SIZE)
-        scan_count = max(-(-wanted // UNIT_SIZE), 1)
-        begin = offset = result.next_begin_offset
-        if not may_block:
-            most = scan_count if matches is not None or matches_record is not None else max_messages
-            absent_units = queue.absent_units(offset, min(scan_count, most))
-            if absent_units is not None:
-                result.status = GetStatus.NOT_IN_MEMORY
-                result.absent = [absent_units]
-                return False
-        units = queue.stored_units(offset, scan_count)
+        filters = matches is not None or matches_record is not None
+        units = self._units(queue, result, max_messages, filters, may_block)
         if units is None:
-            result.status = GetStatus.OFFSET_FOUND_NULL
-            result.next_begin_offset = offset - offset % queue.units_per_file + queue.units_per_file
             return False
+        begin = offset = result.next_begin_offset
         log_start, log_end = log.min_offset, log.readable_end
         slices = result.slices
         queue_id, magic = queue.queue_id, queue.magic
@@ -295,6 +288,33 @@ class MessageGetter:
         result.byte_count = total
         result.suggest_slave = log_end - physical_offset > self._reach
         return damaged
+
+    def _units(
+        self,
+        queue: ConsumeQueue,
+        result: GetResult,
+        max_messages: int,
+        filters: bool,
+        may_block: bool,
+    ) -> Iterator[tuple[int, int, int]] | None:
+        """Return the units that one get looks at; None if they cannot be read now, and `result` says
+        why.
+        """
+        offset = result.next_begin_offset
+        wanted = max(self._max_filter_size, min(max_messages, _MAX_SCAN_UNITS) * UNIT_SIZE)
+        scan_count = max(-(-wanted // UNIT_SIZE), 1)
+        if not may_block:
+            most = scan_count if filters else min(scan_count, max_messages)
+            absent_units = queue.absent_units(offset, most)
+            if absent_units is not None:
+                result.status = GetStatus.NOT_IN_MEMORY
+                result.absent = [absent_units]
+                return None
+        units = queue.stored_units(offset, scan_count)
+        if units is None:
+            result.status = GetStatus.OFFSET_FOUND_NULL
+            result.next_begin_offset = offset - offset % queue.units_per_file + queue.units_per_file
+        return units
 
     def _look_ahead(
         self,

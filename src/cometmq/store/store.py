@@ -66,7 +66,7 @@ from cometmq.store.queues.queue_ledger import QueueLedger
 from cometmq.store.queues.queue_mender import QueueMender
 from cometmq.store.queues.queue_table import Extensions, QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
-from cometmq.store.refusals import RefusalCause
+from cometmq.store.refusals import PageCacheWatch, RefusalCause
 
 log = structlog.get_logger(__name__)
 
@@ -86,6 +86,30 @@ class Boundary(Enum):
 
     LOWER = "lower"
     UPPER = "upper"
+
+
+def _log_files(disk: Disk, config: StoreConfig) -> MappedFileQueue:
+    return MappedFileQueue(
+        disk,
+        config.commit_log_path,
+        config.mapped_file_size_commit_log,
+        size_key="mappedFileSizeCommitLog",
+        watched=True,
+    )
+
+
+def _queue_table(disk: Disk, config: StoreConfig, bit_map_of: BitMapOf | None) -> QueueTable:
+    return QueueTable(
+        disk,
+        config.consume_queue_path,
+        config.mapped_file_size_consume_queue,
+        extensions=Extensions(
+            config.consume_queue_ext_path,
+            config.mapped_file_size_consume_queue_ext,
+            config.enable_consume_queue_ext,
+            bit_map_of,
+        ),
+    )
 
 
 class MessageStore:
@@ -118,28 +142,12 @@ class MessageStore:
         self._on_arrival = on_arrival
         self._is_awaited = is_awaited
         self._disk = disk or Disk()
-        log_files = MappedFileQueue(
-            self._disk,
-            config.commit_log_path,
-            config.mapped_file_size_commit_log,
-            size_key="mappedFileSizeCommitLog",
-            watched=True,
-        )
+        log_files = _log_files(self._disk, config)
         self._pool = PooledCommitLog(log_files, config) if config.uses_transient_pool else None
         self.commit_log = self._pool or CommitLog(
             log_files, zeros_ahead=config.flush_disk_type == "ASYNC_FLUSH"
         )
-        self.queues = QueueTable(
-            self._disk,
-            config.consume_queue_path,
-            config.mapped_file_size_consume_queue,
-            extensions=Extensions(
-                config.consume_queue_ext_path,
-                config.mapped_file_size_consume_queue_ext,
-                config.enable_consume_queue_ext,
-                bit_map_of,
-            ),
-        )
+        self.queues = _queue_table(self._disk, config, bit_map_of)
         self.checkpoint = Checkpoint(self._disk, config.checkpoint_path)
         self._ledger = QueueLedger(self._disk, config.ledger_path)
         self.index = IndexService(self._disk, self.commit_log, self.checkpoint, config, clock)
@@ -159,13 +167,6 @@ class MessageStore:
             clock.monotonic,
         )
         self._getter = MessageGetter(self.commit_log, config, self._memory_bytes(), self.mender)
-        self._appender = Appender(
-            self.commit_log,
-            config,
-            clock=clock,
-            store_host=store_host,
-            on_arrival=None if self._pool else on_arrival,
-        )
         self._dispatcher = Dispatcher(
             self.queues.get, config.delay_levels_ms, fill_gaps=True, on_arrival=on_arrival
         )
@@ -178,18 +179,10 @@ class MessageStore:
         self._deleting: set[str] = set()
         # Microseconds that syncs of the commit log took; those that found nothing do not count.
         self.flush_times = latencies()
+        self._take_appends(clock, store_host)
         self.refusals = self._appender.refusals
         self._refuse_as_closed("is not open")
-        self.cleaner = Cleaner(
-            self.commit_log,
-            self.queues,
-            config,
-            disk=self._disk,
-            clock=wall or clock,
-            refusals=self.refusals,
-        )
-        self.cleaner.before_delete = self.checkpoint.note_begin
-        self.cleaner.on_trimmed += [self._trim_index, self._trim_extensions]
+        self.cleaner = self._new_cleaner(wall or clock)
         self._lock: DirectoryLock | None = None
         self._looking = threading.Lock()
         self._is_marked = False
@@ -199,21 +192,46 @@ class MessageStore:
         # Whether the stop before the last `open` was not a clean one.
         self.is_after_crash = False
         self.recovery_s = 0.0
-        self.append = self._appender.append
-        self.append_batch = self._appender.append_batch
-        self.append_copy = self._appender.append_copy
-        self.batch_records = self._appender.batch_records
-        self.append_records = self._appender.append_records
-        self.announce = self._appender.announce
-        self.append_copies = RecordCopier(
-            self._appender,
+
+    def _take_appends(self, clock: Clock, store_host: bytes) -> None:
+        """Make what appends, and put its methods here, so that callers reach them without a call."""
+        # With a pool a message arrives when the pool is written to the log.
+        on_arrival = None if self._pool else self._on_arrival
+        appender = self._appender = Appender(
             self.commit_log,
-            self.queue,
-            config,
+            self.config,
             clock=clock,
             store_host=store_host,
-            on_arrival=None if self._pool else on_arrival,
+            on_arrival=on_arrival,
+        )
+        self.append = appender.append
+        self.append_batch = appender.append_batch
+        self.append_copy = appender.append_copy
+        self.batch_records = appender.batch_records
+        self.append_records = appender.append_records
+        self.announce = appender.announce
+        self.append_copies = RecordCopier(
+            appender,
+            self.commit_log,
+            self.queue,
+            self.config,
+            clock=clock,
+            store_host=store_host,
+            on_arrival=on_arrival,
         ).append_copies
+
+    def _new_cleaner(self, clock: Clock) -> Cleaner:
+        cleaner = Cleaner(
+            self.commit_log,
+            self.queues,
+            self.config,
+            disk=self._disk,
+            clock=clock,
+            refusals=self.refusals,
+        )
+        cleaner.before_delete = self.checkpoint.note_begin
+        cleaner.on_trimmed += [self._trim_index, self._trim_extensions]
+        return cleaner
 
     # -- lifecycle --
 
@@ -481,6 +499,10 @@ class MessageStore:
             yield Work(lambda: self.queues.remove_directories(wanted))
         finally:
             self._deleting.difference_update(wanted)
+
+    def is_deleting(self, topic: str) -> bool:
+        """Say whether the queues of a topic are being deleted."""
+        return topic in self._deleting
 
     def deleted_at(self, topic: str) -> int:
         """Return where the log ended when a topic was last deleted; 0 if that is unknown."""
@@ -932,6 +954,11 @@ class MessageStore:
         watch = self._appender.page_cache_watch
         taken, watch.slow_appends = watch.slow_appends, {}
         return taken
+
+    @property
+    def page_cache_watch(self) -> PageCacheWatch:
+        """The watch over appends and flushes that have to wait."""
+        return self._appender.page_cache_watch
 
     def watch_page_cache(self) -> None:
         """Refuse messages while a flush is blocked, and admit them again afterwards.

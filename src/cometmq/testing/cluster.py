@@ -295,6 +295,12 @@ class Cluster(Assertions, ClusterFaults):
         text = ", ".join(f"{key}={value!r}" for key, value in args.items())
         self._virtual.world.record(f"{name}({text})", args.get("node"))
 
+    def is_running(self, name: str) -> bool:
+        """Say whether a server is started, and neither stopped nor killed; it may be paused. For a
+        cluster in virtual time.
+        """
+        return self._virtual.is_running(name)
+
     @property
     def _virtual(self) -> VirtualServers:
         from cometmq.testing.virtual.servers import VirtualServers

@@ -82,6 +82,11 @@ class Handshakes:
         self._timer: asyncio.TimerHandle | None = None
         self._lines = {outcome: RareLine() for outcome in self.outcomes}
 
+    @property
+    def running_count(self) -> int:
+        """How many handshakes have begun and not ended yet."""
+        return len(self._running)
+
     def wait(self, guest: _Guest) -> None:
         """Have `guest` begin its handshake when it is its turn."""
         self._waiting.add(network_of(guest.arrival.peer_ip), guest)

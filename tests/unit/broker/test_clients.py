@@ -341,16 +341,16 @@ def test_bytes_of_subscriptions_are_counted_for_who_brought_them(
         groups = [each for each in map(manager.consumer_group, "gh") if each is not None]
         held = [sum(map(bytes_of, each.subscriptions.values())) for each in groups]
         assert [each.subscription_bytes for each in groups] == held
-        assert manager._subscription_bytes == sum(held)
+        assert manager.subscription_bytes == sum(held)
         for each in connections:
             of = [group for group in groups if group.brought_by is cast("Connection", each)]
-            brought = manager._brought[cast("Connection", each)]
+            brought = manager.bytes_brought_by(cast("Connection", each))
             assert brought == sum(group.subscription_bytes for group in of)
-        assert len(manager._brought) <= len(connections)
+        assert manager.connections <= {cast("Connection", each) for each in connections}
     for connection in connections:
         manager.connection_closed(cast("Connection", connection))
-    assert manager._subscription_bytes == 0
-    assert not manager._brought
+    assert manager.subscription_bytes == 0
+    assert not manager.connections
 
 
 MANY = [f"topic-{number:04d}" for number in range(3_000)]
@@ -368,10 +368,10 @@ def test_new_subscriptions_of_a_group_replace_its_entries_in_the_index_by_topic(
     clients.beat(clients.member("a"), "g", "t", "u")
     member = clients.member("b")
     clients.beat(member, "g", *MANY, version=2)
-    assert subscribed(clients) == sorted(manager._subscribers) == MANY
+    assert subscribed(clients) == sorted(manager.topics) == MANY
     assert clients.told[-1] == ("g", ["a", "b"])
     clients.beat(member, "g", "t", version=3)
-    assert subscribed(clients) == list(manager._subscribers) == ["t"]
+    assert subscribed(clients) == list(manager.topics) == ["t"]
     # What is known already changes nothing.
     told = len(clients.told)
     clients.beat(clients.member("b", cast("Any", member.connection)), "g", "t", version=3)
@@ -417,8 +417,9 @@ def test_a_connection_in_thousands_of_groups_leaves_them_all(clients: Clients) -
     manager.connection_closed(member.connection)
     assert not manager.consumer_groups()
     assert not manager.producers("p")
-    assert not any((manager._subscribers, manager._memberships, manager._places_of))
-    assert manager._subscription_bytes == 0
+    assert not manager.topics
+    assert not manager.connections
+    assert manager.subscription_bytes == 0
 
 
 async def test_thousands_of_silent_members_of_one_group_leave_it_in_slices(

@@ -105,4 +105,4 @@ def test_messages_that_stay_behind_take_little_memory() -> None:
         for offset in range(begin, begin + 511):
             assert in_flight.remove(offset, 0)
     assert len(in_flight) == 1_000
-    assert len(in_flight._chunks) < 20
+    assert in_flight.chunk_count < 20

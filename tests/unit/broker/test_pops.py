@@ -507,12 +507,12 @@ async def test_what_a_pop_cannot_write_it_does_not_hand_out(
         assert len(await pop(client)) == 1
         await fill(client, 1)
         with monkeypatch.context() as patch:
-            patch.setattr(broker.pops.state.log, "_append", fail)
+            patch.setattr(broker.store, "append", fail)
             assert (await client.ask(POP, pop_ext())).code == ResponseCode.SYSTEM_ERROR
         assert len(await pop(client)) == 1
 
 
-def fail(_body: bytes) -> None:
+def fail(*_: Any, **__: Any) -> None:
     raise StoreFullError("the disk is full")
 
 

@@ -93,7 +93,7 @@ def test_a_late_sample_tells_how_long_requests_waited(delays: DelayBox) -> None:
 
 def test_slow_puts_of_the_last_minute_are_told_by_their_time(delays: DelayBox) -> None:
     watched = Watched(delays)
-    watch = watched.store._appender.page_cache_watch
+    watch = watched.store.page_cache_watch
     for took_ms in (3, 40, 700):
         began = delays.clock.monotonic()
         delays.clock.value += took_ms

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
@@ -94,14 +93,14 @@ async def test_refusals_of_a_kind_are_counted(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_that_could_not_be_written_is_told_with_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """After one on a full disk, those of the next minute were not written either."""
     log = await opened(tmp_path)
-    with monkeypatch.context() as patched:
-        patched.setattr(log, "_append", Mock(side_effect=OSError(28, "No space left on device")))
-        for _ in range(2):
-            await log.refuse("anna", "reader", "127.0.0.1", "delete topic")
+    log.path.symlink_to("/dev/full")
+    for _ in range(2):
+        await log.refuse("anna", "reader", "127.0.0.1", "delete topic")
+    log.path.unlink()
     for _ in range(3):
         await log.refuse("anna", "reader", "127.0.0.1", "delete topic")
     assert [entry.said for entry in log.entries] == ["and 2 times more before"]

@@ -398,7 +398,7 @@ async def test_so_many_handshakes_begin_in_a_second(files: Files) -> None:
         async with peers(served.address, 100, client_hello()):
             await until(lambda: served.hits.get("tlsHandshakeTimeoutSeconds", 0) > 80)
             # A burst of two, five more in the second; nobody of them has answered.
-            assert len(served.tls.handshakes._running) <= 10
+            assert served.tls.handshakes.running_count <= 10
         assert served.hits["maxTlsHandshakesPerSecond"] > 80
 
 
@@ -419,7 +419,7 @@ async def test_who_does_not_go_on_makes_room_for_others(files: Files) -> None:
     config = config_of(files.server, max_tls_handshakes=2)
     async with serving(config) as served:
         async with peers(served.address, 2, client_hello()):
-            await until(lambda: len(served.tls.handshakes._running) == 2)
+            await until(lambda: served.tls.handshakes.running_count == 2)
             assert await answer_of(served.address, Tls(ca_file=files.trusted)) == 0
             assert served.outcomes["crowded_out"] >= 1
         assert served.hits["maxTlsHandshakes"] >= 1

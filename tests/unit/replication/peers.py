@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from cometmq.protocol.replication import FrameReader, ReportReader
 from cometmq.replication.config import ReplicationConfig
+from cometmq.replication.divergence import Divergence
 from cometmq.replication.master import ReplicationMaster
 from cometmq.replication.master_connection import MasterConnection
 from cometmq.replication.slave import ReplicationSlave
@@ -17,6 +18,7 @@ from cometmq.runtime.sockets.network import TCP_NETWORK
 from cometmq.runtime.workers import THREADS
 from cometmq.store.files.disk import Disk
 from cometmq.store.store import MessageStore
+from cometmq.tls.server import ServerTls
 
 
 class Wire(asyncio.Transport):
@@ -106,7 +108,9 @@ class Master:
         return ReportReader().feed(bytes(self.wire.written))
 
 
-def new_master(store: MessageStore, **settings: Any) -> ReplicationMaster:
+def new_master(
+    store: MessageStore, *, tls: ServerTls | None = None, **settings: Any
+) -> ReplicationMaster:
     return ReplicationMaster(
         store,
         ReplicationConfig(**settings),
@@ -114,10 +118,20 @@ def new_master(store: MessageStore, **settings: Any) -> ReplicationMaster:
         network=TCP_NETWORK,
         workers=THREADS,
         disk=Disk(),
+        tls=tls,
     )
 
 
-def new_slave(store: MessageStore, **settings: Any) -> ReplicationSlave:
+def new_slave(
+    store: MessageStore,
+    *,
+    compare: Callable[[str], Awaitable[Divergence | None]] | None = None,
+    **settings: Any,
+) -> ReplicationSlave:
     return ReplicationSlave(
-        store, ReplicationConfig(**settings), clock=SYSTEM_CLOCK, network=TCP_NETWORK
+        store,
+        ReplicationConfig(**settings),
+        clock=SYSTEM_CLOCK,
+        network=TCP_NETWORK,
+        compare=compare,
     )

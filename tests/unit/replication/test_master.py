@@ -373,13 +373,14 @@ def test_who_does_not_end_a_handshake_does_not_keep_slaves_out(tmp_path: Path) -
     pair = authority.sign("server", "IP:127.0.0.1")
     hello = client_hello()
 
+    config = TlsConfig(
+        tls_server_cert_path=pair.certificate,
+        tls_server_key_path=pair.key,
+        tls_server_mode="enforcing",
+    )
+    tls = ServerTls(config, SYSTEM_CLOCK)
+
     async def play(master: ReplicationMaster, _store: MessageStore) -> None:
-        config = TlsConfig(
-            tls_server_cert_path=pair.certificate,
-            tls_server_key_path=pair.key,
-            tls_server_mode="enforcing",
-        )
-        master._tls = tls = ServerTls(config, SYSTEM_CLOCK)
         await tls.load()
         master.admission = SlaveAdmission(needs_proof=True)
         await master.bind(0)
@@ -390,7 +391,7 @@ def test_who_does_not_end_a_handshake_does_not_keep_slaves_out(tmp_path: Path) -
             stranger.setblocking(False)
             await asyncio.get_running_loop().sock_connect(stranger, ("127.0.0.1", master.port))
             stranger.send(hello)
-        door = master._door
+        door = master.door
         assert door is not None
         await until(lambda: sum(bool(guest.began_at) for guest in door.guests) == MOST_UNKNOWN)
         async with asyncio.timeout(WAIT_S):
@@ -404,4 +405,4 @@ def test_who_does_not_end_a_handshake_does_not_keep_slaves_out(tmp_path: Path) -
         for stranger in strangers:
             stranger.close()
 
-    scene(tmp_path / "store", play)
+    scene(tmp_path / "store", play, tls=tls)

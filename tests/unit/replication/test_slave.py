@@ -182,7 +182,7 @@ def test_heartbeats_without_end_leave_others_their_turn(tmp_path: Path, log: byt
         turns = 0
         beats = 20_000
         master.connection.data_received(frame(0, log) + encode_head(len(log), 0) * beats)
-        while master.connection._unread or master.connection._piece is not None:
+        while master.connection.has_unread:
             await asyncio.sleep(0)
             turns += 1
         assert turns > beats / 2000
@@ -252,7 +252,6 @@ def test_an_unforeseen_error_does_not_end_the_replication(
     store = box.open()
 
     async def run() -> None:
-        slave = new_slave(store)
         calls = 0
 
         async def compare(_address: str) -> None:
@@ -260,7 +259,7 @@ def test_an_unforeseen_error_does_not_end_the_replication(
             calls += 1
             raise IndexError("a mistake")
 
-        slave._compare = compare
+        slave = new_slave(store, compare=compare)
         slave.follow("127.0.0.1:1")
         slave.start()
         await until(lambda: calls > 2, pause_s=0.001)
@@ -276,7 +275,6 @@ def test_what_was_found_of_a_former_master_is_not_said_of_the_next(tmp_path: Pat
     store = box.open()
 
     async def run() -> None:
-        slave = new_slave(store)
         asked: list[str] = []
         answer: asyncio.Future[Divergence | None] = asyncio.get_running_loop().create_future()
 
@@ -286,7 +284,7 @@ def test_what_was_found_of_a_former_master_is_not_said_of_the_next(tmp_path: Pat
                 return await answer
             raise ConnectError("nobody is there")
 
-        slave._compare = compare
+        slave = new_slave(store, compare=compare)
         slave.follow("127.0.0.1:1")
         slave.start()
         await until(lambda: bool(asked), pause_s=0.001)

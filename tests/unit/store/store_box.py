@@ -78,7 +78,7 @@ class Box:
             | settings,
         )
         self.arrivals: list[tuple[str, int, int, int, int, bytes]] = []
-        self._opened: list[MessageStore] = []
+        self.stores: list[MessageStore] = []
 
     def new(self, disk: Disk | None = None, host: bytes = HOST) -> MessageStore:
         store = MessageStore(
@@ -88,7 +88,7 @@ class Box:
             disk=disk or self.disk,
             on_arrival=lambda *arrival: self.arrivals.append(arrival),
         )
-        self._opened.append(store)
+        self.stores.append(store)
         return store
 
     def open(self, disk: Disk | None = None) -> MessageStore:
@@ -102,13 +102,13 @@ class Box:
         (self.root / "abort").write_text("1")
 
     def close(self) -> None:
-        for store in self._opened:
+        for store in self.stores:
             store.close()
 
     @property
     def opened(self) -> list[MessageStore]:
         """Return the stores that are open."""
-        return [store for store in self._opened if store.refusal is None]
+        return [store for store in self.stores if store.refusal is None]
 
     @property
     def log_files(self) -> list[Path]:

@@ -74,7 +74,7 @@ def open_ext(box: Box, disk: Disk | None = None, **settings: Any) -> MessageStor
         bit_map_of=bit_map,
         on_arrival=lambda *arrival: box.arrivals.append(arrival),
     )
-    box._opened.append(store)
+    box.stores.append(store)
     store.open()
     return store
 

@@ -120,6 +120,11 @@ class UserRules:
         self.most_verdicts = MAX_VERDICTS
         self._verdicts: dict[tuple[str, str, str, tuple[Action, ...], str], Verdict] = {}
 
+    @property
+    def verdict_count(self) -> int:
+        """How many verdicts are remembered."""
+        return len(self._verdicts)
+
     # -- the server's side --
 
     def register(self, handlers: Handlers) -> None:

@@ -6,8 +6,8 @@ updateAcl, deleteAcl, getAcl, listAcl, copyAcl, and those of `accounts`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 from cometmq.admin.access.accounts import Accounts
 from cometmq.admin.access.records import (
@@ -41,6 +41,8 @@ from cometmq.protocol.fastjson.dialect import decode_body
 from cometmq.protocol.header import HeaderT
 from cometmq.protocol.request_type import AnswerBodyT, AnswerT, BodyT, RequestType
 from cometmq.remoting.client import Answer
+
+T = TypeVar("T")
 
 # The remark of a broker, and what to do about it.
 _REMEDIES: Final = (
@@ -155,13 +157,8 @@ class Access(Accounts):
             broker=broker,
             slaves=True,
         )
-        found = {address: user for address, user in asked.items() if user is not None}
-        if not found:
-            raise RemoteError(
-                f"no broker that was asked has {what}; check its name (access.users() has all)",
-                code=ResponseCode.USER_NOT_EXIST,
-            )
-        return found
+        fault = f"no broker that was asked has {what}; check its name (access.users() has all)"
+        return _those_found(asked, fault, ResponseCode.USER_NOT_EXIST)
 
     async def users(
         self,
@@ -284,13 +281,8 @@ class Access(Accounts):
             broker=broker,
             slaves=True,
         )
-        found = {address: acl for address, acl in asked.items() if acl is not None}
-        if not found:
-            raise RemoteError(
-                f"no broker that was asked has {what}; check the subject (access.acls() has all)",
-                code=ResponseCode.POLICY_NOT_EXIST,
-            )
-        return found
+        fault = f"no broker that was asked has {what}; check the subject (access.acls() has all)"
+        return _those_found(asked, fault, ResponseCode.POLICY_NOT_EXIST)
 
     async def acls(
         self,
@@ -410,6 +402,14 @@ class Access(Accounts):
         )
         found = decode_body(answer.body, list[AclInfo]) if answer.body else []
         return sorted(map(acl_of, found), key=lambda acl: acl.subject)
+
+
+def _those_found(asked: Mapping[str, T | None], fault: str, code: ResponseCode) -> dict[str, T]:
+    """Return the answers of the brokers that have it. Raise RemoteError if none has."""
+    found = {address: one for address, one in asked.items() if one is not None}
+    if not found:
+        raise RemoteError(fault, code=code)
+    return found
 
 
 def _chosen(

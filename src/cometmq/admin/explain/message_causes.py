@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from cometmq.admin.explain.disk import local_time
@@ -319,6 +320,48 @@ def _evidence_of_delivery(
     return evidence
 
 
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """Holds one record, one group, and the facts that decide whether the group has consumed it."""
+
+    facts: MessageFacts
+    group: GroupFacts
+    record: Told[MessageExt]
+    times: int
+    # The member that the queue belongs to, and how far the group is in it.
+    owner: str
+    at: Progress | None
+    evidence: list[Evidence]
+
+    @property
+    def consumed_offset(self) -> int:
+        return 0 if self.at is None else self.at[0].consumer_offset or 0
+
+    @property
+    def is_consumed(self) -> bool:
+        return self.consumed_offset > self.record.value.queue_offset
+
+    @property
+    def is_pulled(self) -> bool:
+        return self.at is not None and self.at[0].pulled_offset > self.record.value.queue_offset
+
+    @property
+    def is_unsubscribed(self) -> bool:
+        """Whether no member wants the topic. A retry reaches the group through its retry topic,
+        whatever its members subscribe to.
+        """
+        topic = self.facts.topic
+        return self.record.value.topic == topic and self.group.subscribes(topic) is False
+
+    def outcome(
+        self, cause: Cause, severity: Severity, said: str, remedy: str = ""
+    ) -> tuple[Reason, Delivery]:
+        return (
+            Reason(cause, severity, said, tuple(self.evidence), remedy),
+            Delivery(self.group.group, cause, self.owner, self.times, None),
+        )
+
+
 def _consumed_or_not(
     facts: MessageFacts, group: GroupFacts, told: Told[MessageExt], times: int
 ) -> tuple[Reason, Delivery]:
@@ -326,79 +369,72 @@ def _consumed_or_not(
     queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
     owner = group.owners().get(queue, "")
     at = next(((p_, t) for p_, t in group.queues() if p_.queue == queue), None)
-    data = group.subscription(facts.topic)
-    chosen = None if data is None else selects(data, facts.copies[-1].value)
     evidence = _evidence_of_delivery(facts, group, queue, owner, at)
-
-    def outcome(
-        cause: Cause, severity: Severity, said: str, remedy: str
-    ) -> tuple[Reason, Delivery]:
-        return (
-            Reason(cause, severity, said, tuple(evidence), remedy),
-            Delivery(name, cause, owner, times, None),
-        )
-
-    if chosen is False:
-        assert data is not None, "decided by it"
-        return outcome(
-            Cause.FILTERED,
-            Severity.WARNING,
-            Said.FILTERED(
-                group=name,
-                kind=data.expression_type or "TAG",
-                expression=data.sub_string,
-                tag=facts.copies[-1].value.tags,
-            ),
-            Remedy.FILTERED(),
-        )
+    case = _Case(facts, group, told, times, owner, at, evidence)
+    if (verdict := _filtered(case)) is not None:
+        return verdict
     if (verdict := _popped(facts, group, told, evidence, owner)) is not None:
         return verdict
-    # A retry reaches the group through its retry topic, whatever its members subscribe to.
-    unsubscribed = message.topic == facts.topic and group.subscribes(facts.topic) is False
+    unsubscribed = case.is_unsubscribed
     if group.broadcasting is not None and not unsubscribed:
-        return outcome(
-            Cause.BROADCASTING,
-            Severity.OK,
-            Said.MESSAGE_BROADCASTING(group=name),
-            "",
-        )
+        return case.outcome(Cause.BROADCASTING, Severity.OK, Said.MESSAGE_BROADCASTING(group=name))
     if group.broadcasting is None and told.address not in group.progress:
-        return outcome(
+        return case.outcome(
             Cause.NOT_TOLD,
             Severity.WARNING,
             Said.DELIVERY_UNKNOWN(group=name, broker=message.broker_name),
             Remedy.DELIVERY_UNKNOWN(),
         )
-    if at is not None and (at[0].consumer_offset or 0) > message.queue_offset:
-        return outcome(
-            Cause.CONSUMED,
-            Severity.OK,
-            Said.CONSUMED_AT_RETRY(group=name, times=times) if times else Said.CONSUMED(group=name),
-            "",
+    if case.is_consumed:
+        said = (
+            Said.CONSUMED_AT_RETRY(group=name, times=times) if times else Said.CONSUMED(group=name)
         )
+        return case.outcome(Cause.CONSUMED, Severity.OK, said)
     if unsubscribed:
         evidence += subscriptions_told(group)
-        return outcome(
+        return case.outcome(
             Cause.NOT_SUBSCRIBED,
             Severity.WARNING,
             Said.MESSAGE_NOT_SUBSCRIBED(group=name, topic=facts.topic),
             Remedy.NOT_SUBSCRIBED(group=name, topic=facts.topic),
         )
-    if at is not None and at[0].pulled_offset > message.queue_offset and group.online:
-        return outcome(
+    if case.is_pulled and group.online:
+        return case.outcome(
             Cause.IN_FLIGHT,
             Severity.WARNING,
             Said.IN_FLIGHT_AT(group=name, member=owner) if owner else Said.IN_FLIGHT(group=name),
             Remedy.IN_FLIGHT(group=name),
         )
-    why = judge_group(group)
-    causes = shortened([r.cause.value for r in why if r.severity], 3) or Said.NO_CAUSE()
-    before = (
-        ""
-        if at is None
-        else Said.SOME_BEFORE(count=max(0, message.queue_offset - (at[0].consumer_offset or 0)))
+    return _not_pulled(case)
+
+
+def _filtered(case: _Case) -> tuple[Reason, Delivery] | None:
+    """Judge a message that the group's subscription leaves out; None for any other."""
+    data = case.group.subscription(case.facts.topic)
+    message = case.facts.copies[-1].value
+    if data is None or selects(data, message) is not False:
+        return None
+    return case.outcome(
+        Cause.FILTERED,
+        Severity.WARNING,
+        Said.FILTERED(
+            group=case.group.group,
+            kind=data.expression_type or "TAG",
+            expression=data.sub_string,
+            tag=message.tags,
+        ),
+        Remedy.FILTERED(),
     )
-    return outcome(
+
+
+def _not_pulled(case: _Case) -> tuple[Reason, Delivery]:
+    """Judge a message that lies in front of the group, by what keeps the group from pulling."""
+    name = case.group.group
+    why = judge_group(case.group)
+    causes = shortened([r.cause.value for r in why if r.severity], 3) or Said.NO_CAUSE()
+    between = max(0, case.record.value.queue_offset - case.consumed_offset)
+    before = "" if case.at is None else Said.SOME_BEFORE(count=between)
+    return case.outcome(
         Cause.NOT_PULLED,
         Severity.ERROR,
         Said.NOT_PULLED(group=name, before=before, causes=causes),

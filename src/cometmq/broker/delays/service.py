@@ -88,7 +88,7 @@ class Delays(Service):
         self.messages.open(state, self._clock.now_ms(), java_timer_check)
 
     def show(self, state: DelayState) -> None:
-        """Have the figures of a slave, where nothing is delivered, be those of its master."""
+        """Show the master's figures on a slave, where nothing is delivered."""
         self.messages.levels.open(state.offset_table, self._clock.now_ms())
 
     def start(self) -> None:

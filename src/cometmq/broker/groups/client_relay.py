@@ -353,10 +353,10 @@ class ClientRelay:
 
 
 def _relayed(call: Request[Any]) -> dict[str, str]:
-    """Return the ext fields for the client that is asked, without what proves who asks (Java: with it).
+    """Return the ext fields for the client that is asked, without the asker's signature (Java: with it).
 
-    The client may be anybody's. Signatures cover values and neither names nor the code, and the
-    client has chosen its own id: it could make another request of them.
+    The client may belong to anybody. A signature covers values and neither names nor the code, and
+    the client has chosen its own id, so it could sign another request with the asker's signature.
     """
     return {name: text for name, text in ext_of(call).items() if name not in SIGNING_FIELDS}
 

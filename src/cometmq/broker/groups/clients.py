@@ -156,6 +156,25 @@ class ClientManager:
         return sum(len(group.members) for group in self._consumers.values())
 
     @property
+    def subscription_bytes(self) -> int:
+        """How many bytes the subscriptions of all consumer groups take."""
+        return self._subscription_bytes
+
+    def bytes_brought_by(self, connection: Connection) -> int:
+        """Return how many bytes of subscriptions a connection has brought that are still valid."""
+        return self._brought[connection]
+
+    @property
+    def connections(self) -> set[Connection]:
+        """The connections by which members came that are online."""
+        return {*self._memberships, *self._places_of, *self._brought}
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics to which some consumer group subscribes."""
+        return set(self._subscribers)
+
+    @property
     def producer_count(self) -> int:
         """How many clients are online as producers."""
         return len(self._producing)

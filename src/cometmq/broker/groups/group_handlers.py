@@ -80,7 +80,7 @@ class GroupHandlers:
         return await self._settled()
 
     def _checked(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
-        """Return the group, whose attributes are changes as yet, with its attributes after them.
+        """Return the group with the attributes that it has after the changes which it names as such.
 
         Raises Refused for a group that cannot be.
         """

@@ -1,7 +1,7 @@
 """Take acknowledgements of popped messages, and hide messages for longer: codes 200051, 200151 and 200053.
 
 Java: AckMessageProcessor, ChangeInvisibleTimeProcessor. A message is acknowledged by its offset and the time at which
-it was popped; whoever has its handle may do so.
+it was popped; any client with its handle may do so.
 """
 
 from __future__ import annotations

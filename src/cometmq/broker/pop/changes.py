@@ -45,7 +45,7 @@ class Acknowledged(Change, tag=2, frozen=True):
 
 
 class Hidden(Change, tag=3, frozen=True):
-    """A message that was popped at `popped_ms` counts as popped at `since_ms`, and is hidden until then."""
+    """A message that was popped at `popped_ms` counts as popped at `since_ms`, and is hidden until `until_ms`."""
 
     offset: int
     popped_ms: int

@@ -8,7 +8,7 @@ from typing import Final
 from cometmq.broker.pop.changes import AnyChange, Key
 from cometmq.model import properties as p
 from cometmq.protocol.messages.properties import decode_properties, encode_properties
-from cometmq.protocol.messages.record import decode_record, encode_record
+from cometmq.protocol.messages.record import decode_record, encode_moved
 from cometmq.protocol.messages.record_layout import record_struct
 from cometmq.protocol.pop.handle import (
     PopHandle,
@@ -116,20 +116,11 @@ class Found:
             record.queue_offset,
         ).encode()
         return memoryview(
-            encode_record(
-                topic=topic.encode(),
-                body=record.body,
-                properties=encode_properties(properties).encode(),
+            encode_moved(
+                record,
+                topic=topic,
                 queue_id=record.queue_id,
-                queue_offset=record.queue_offset,
-                physical_offset=record.physical_offset,
-                sys_flag=record.sys_flag,
-                born_timestamp=record.born_timestamp,
-                born_host=record.born_host,
-                store_timestamp=record.store_timestamp,
-                store_host=record.store_host,
-                flag=record.flag,
-                reconsume_times=record.reconsume_times,
+                properties=encode_properties(properties),
                 prepared_transaction_offset=0,
             )
         )

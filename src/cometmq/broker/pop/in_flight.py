@@ -57,6 +57,11 @@ class InFlight:
         self._count = 0
         self.next_due_ms = NEVER_MS
 
+    @property
+    def chunk_count(self) -> int:
+        """In how many chunks the messages lie, each of which takes memory."""
+        return len(self._chunks)
+
     def __len__(self) -> int:
         return self._count
 
@@ -130,7 +135,7 @@ class InFlight:
         return True
 
     def due(self, now_ms: int, limit: int) -> list[int]:
-        """Return `limit` messages that are hidden no longer, in the order of their offsets, and bring
+        """Return `limit` messages that are no longer hidden, in the order of their offsets, and bring
         `next_due_ms` up to date. They stay in flight until they are removed, or hidden again.
         """
         found: list[int] = []
@@ -147,10 +152,6 @@ class InFlight:
             next_due_ms = min(next_due_ms, chunk.earliest_ms)
         self.next_due_ms = next_due_ms
         return found[:limit]
-
-    def drop_from(self, offset: int) -> None:
-        """Forget the messages at `offset` and behind it."""
-        self.replace(offset, None, ())
 
     def part(self, begin: int, limit: int) -> tuple[list[Hidden], int | None]:
         """Return `limit` messages from offset `begin` on, and the offset of the next one, None at the end."""

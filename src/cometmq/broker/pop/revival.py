@@ -130,7 +130,7 @@ class Revival:
     async def _read(
         self, state: QueueState, offsets: list[int]
     ) -> list[tuple[int, StoredRecord | None]]:
-        """Return the messages at these offsets, None for one that the log has no more."""
+        """Return the messages at these offsets, None for one that the log no longer has."""
         _, topic, queue_id = state.key
         found: list[tuple[int, StoredRecord | None]] = []
         for offset in offsets:
@@ -193,7 +193,7 @@ class Revival:
         retry: str,
         retry_queue: int,
     ) -> tuple[dict[str, list[_Copy]], list[int], list[int]]:
-        """Return the copies by topic, the offsets that the log has no more, and those of damaged messages."""
+        """Return the copies by topic, the offsets that the log no longer has, and those of damaged messages."""
         by_topic: dict[str, list[_Copy]] = {}
         gone: list[int] = []
         damaged: list[int] = []

@@ -1,7 +1,7 @@
 """Hold what all groups have in flight, and change it: the same way when it happens and when the log is read again.
 
 `Table.apply` is the only way to change it, and takes nothing but changes that the log has. So the table after a start
-is the one before a kill, but for changes that the disk had not got.
+is the one before a kill, except for changes that had not reached the disk.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class Table:
         return self._due[0][0] if self._due else NEVER_MS
 
     def arm(self, state: QueueState, now_ms: int = -1) -> None:
-        """See to it that `take_due` yields a state when its next message becomes visible. By `now_ms` the group
-        was given notice of what is in flight in order.
+        """See to it that `take_due` yields a state when its next message becomes visible. The group was
+        notified of messages in order that were visible at `now_ms`.
         """
         due_ms = state.hidden.next_due_ms
         if state.order is not None:

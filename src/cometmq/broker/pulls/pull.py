@@ -289,13 +289,27 @@ class PullHandler:
             self._send_found(connection, request, result, group, topic)
             return None
         self._traffic.missed()
+        return self._found_nothing(connection, request, pull, scan.wanted, result, group, topic)
+
+    def _found_nothing(
+        self,
+        connection: Connection,
+        request: PullRequest,
+        pull: WaitingPull | None,
+        wanted: MessageFilter,
+        result: GetResult,
+        group: SubscriptionGroupConfig,
+        topic: TopicConfig,
+    ) -> RemotingCommand | None:
+        """Let the pull wait for messages, once; else return the answer that there are none."""
+        header = request.header
         code = _code_of(result, header.queue_offset)
         is_beyond = code == ResponseCode.PULL_OFFSET_MOVED and not self._corrects
         if (
             (pull is None or not pull.is_last_try)
             and (code == ResponseCode.PULL_NOT_FOUND or is_beyond)
             and header.sys_flag & PULL_SUSPEND
-            and self._hold(connection, request, pull, scan.wanted)
+            and self._hold(connection, request, pull, wanted)
         ):
             return None
         suggested = self._suggested_broker(result, group)

@@ -46,8 +46,8 @@ class KnownMaster:
     def candidates(self) -> list[str]:
         """Return the addresses where the broker that sends the log may be asked who it is.
 
-        Beside haMasterAddress is the port before, where brokers listen for clients unless
-        haListenPort says otherwise. It comes first: that broker sends the log, whatever name
+        The first one is the port in front of haMasterAddress, at which brokers listen for clients
+        unless haListenPort says otherwise: that broker sends the log, whatever broker the name
         servers take for the master.
         """
         return list(dict.fromkeys(a for a in (self._beside, self._told_address) if a))

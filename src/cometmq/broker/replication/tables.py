@@ -266,6 +266,16 @@ class MasterTables:
 
     # -- who the master is --
 
+    @property
+    def master(self) -> str | None:
+        """The address of the broker that was found to be the master; None while none was."""
+        return self._checked
+
+    @property
+    def copied(self) -> frozenset[int]:
+        """The codes of the requests whose last answer, from this master, was taken over."""
+        return frozenset(self._known)
+
     def _master_changed(self) -> None:
         """Take nothing more from the former master."""
         self._checked = None

@@ -111,7 +111,7 @@ class TopicHandlers:
         return await self._settled()
 
     def _checked(self, topic: TopicConfig) -> TopicConfig:
-        """Return the topic, whose attributes are changes as yet, with its attributes after them.
+        """Return the topic with the attributes that it has after the changes which it names as such.
 
         Raises Refused for a topic that cannot be.
         """

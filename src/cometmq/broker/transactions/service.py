@@ -22,7 +22,7 @@ from cometmq.model import properties as p
 from cometmq.protocol import requests
 from cometmq.protocol.headers import CheckTransactionStateRequestHeader
 from cometmq.protocol.messages.ids import encode_offset_id
-from cometmq.protocol.messages.record import encode_record
+from cometmq.protocol.messages.record import encode_moved
 from cometmq.protocol.request_type import ResourceKind
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.slices import run_slices
@@ -201,19 +201,10 @@ def _record_for_producer(half: HalfMessage) -> bytes:
     record = half.record
     assert half.real_topic is not None
     assert half.real_queue_id is not None
-    return encode_record(
-        topic=half.real_topic.encode(),
-        body=record.body,
-        properties=record.properties.encode(),
+    return encode_moved(
+        record,
+        topic=half.real_topic,
         queue_id=half.real_queue_id,
-        queue_offset=record.queue_offset,
-        physical_offset=record.physical_offset,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        store_timestamp=record.store_timestamp,
-        store_host=record.store_host,
-        flag=record.flag,
-        reconsume_times=record.reconsume_times,
+        properties=record.properties,
         prepared_transaction_offset=record.prepared_transaction_offset,
     )

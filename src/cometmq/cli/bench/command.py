@@ -20,6 +20,7 @@ from cometmq.errors import ConfigError
 if TYPE_CHECKING:
     from cometmq.cli.bench.run import BenchResult
     from cometmq.cli.bench.screen import BenchScreen
+    from cometmq.protocol.messages.compression import CompressionType
     from cometmq.remoting.credentials import Credentials
 
 app = typer.Typer(
@@ -158,21 +159,13 @@ def producer(
     stored.
     """
     credentials = _credentials(acl, access_key, secret_key)
-    if truth("-d", delay_enable) or delay_level is not None:
-        raise ConfigError(
-            "-d/-e: the benchmark sends no delayed messages, for they reach their topic only when due "
-            "and its closing count would not hold; leave out --delayEnable and --delayLevel"
-        )
-    if compress_level != 5:
-        raise ConfigError(f"-cl {compress_level}: the producer compresses at level 5 only")
+    _refuse_delays(delay_enable, delay_level)
+    compression = _compression(compress_enable, compress_type, compress_level)
 
     from cometmq.cli.bench.producer import ProducerBench, ProducerSettings
     from cometmq.cli.bench.run import RunLimits
     from cometmq.cli.bench.screen import BenchScreen
-    from cometmq.protocol.messages.compression import CompressionType
 
-    if compress_type.upper() not in CompressionType.__members__:
-        raise ConfigError(f"-ct {compress_type}: the compression is none of ZLIB, LZ4, ZSTD")
     asynchronous = truth("-y", async_enable)
     concurrency = thread_count or (1024 if asynchronous else 64)
     settings = ProducerSettings(
@@ -184,9 +177,7 @@ def producer(
         property_size_bytes=property_size,
         tag_count=tag_count,
         asynchronous=asynchronous,
-        compression=(
-            CompressionType[compress_type.upper()] if truth("-c", compress_enable) else None
-        ),
+        compression=compression,
         compress_over_bytes=compress_over,
         trace=truth("-m", trace),
         credentials=credentials,
@@ -201,6 +192,26 @@ def producer(
         f"compressEnable: {compress_enable}, reportInterval: {report_interval}"
     )
     _run(lambda: ProducerBench(settings).run(screen), screen)
+
+
+def _refuse_delays(enabled: str, level: int | None) -> None:
+    if truth("-d", enabled) or level is not None:
+        raise ConfigError(
+            "-d/-e: the benchmark sends no delayed messages, for they reach their topic only when due "
+            "and its closing count would not hold; leave out --delayEnable and --delayLevel"
+        )
+
+
+def _compression(enabled: str, kind: str, level: int) -> CompressionType | None:
+    """Return the compression that the options ask for. Raises ConfigError for one that there is not."""
+    if level != 5:
+        raise ConfigError(f"-cl {level}: the producer compresses at level 5 only")
+
+    from cometmq.protocol.messages.compression import CompressionType
+
+    if kind.upper() not in CompressionType.__members__:
+        raise ConfigError(f"-ct {kind}: the compression is none of ZLIB, LZ4, ZSTD")
+    return CompressionType[kind.upper()] if truth("-c", enabled) else None
 
 
 _ThreadCountOfConsumer = Annotated[

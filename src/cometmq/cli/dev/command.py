@@ -6,7 +6,8 @@ It is meant for development and first steps.
 from __future__ import annotations
 
 import tempfile
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,15 +143,11 @@ def dev(
     begin_log(level, log_file, log_format, log_file_mib, log_files)
     explain_bus_errors(log_file)
     with ExitStack() as stack:
-        root = store or Path(
-            stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="cometmq-dev-", ignore_cleanup_errors=True)
-            )
-        )
+        root = (store or stack.enter_context(_temporary_directory())).resolve()
         try:
-            certificates = _certificates(root.resolve() / "tls", host) if tls else None
+            certificates = _certificates(root / "tls", host) if tls else None
             plan = DevPlan(
-                root=root.resolve(),
+                root=root,
                 host=host,
                 port=port,
                 broker_port=broker_port,
@@ -181,6 +178,12 @@ def dev(
             if "another process has the port" in str(error):
                 raise ConfigError(f"{error}; see --port and --broker-port") from error
             raise
+
+
+@contextmanager
+def _temporary_directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="cometmq-dev-", ignore_cleanup_errors=True) as made:
+        yield Path(made)
 
 
 def _certificates(directory: Path, host: str) -> Certificates:

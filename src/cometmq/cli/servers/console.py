@@ -10,12 +10,24 @@ import typer
 from cometmq.cli import connection
 from cometmq.cli.connection import Connection
 from cometmq.cli.help import Command, Group
-from cometmq.cli.servers.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath, Open
+from cometmq.cli.servers.serving import (
+    LogFileMib,
+    LogFiles,
+    LogFormat,
+    LogLevel,
+    LogPath,
+    Open,
+    begin_log,
+    say,
+    serve,
+)
 from cometmq.errors import ConfigError
 from cometmq.logs.file import FILE_MIB, KEPT_FILES
+from cometmq.runtime.loop import run
 
 if TYPE_CHECKING:
     from cometmq.console.users.accounts import Accounts
+    from cometmq.console.web.serving import ConsoleServer
 
 NEEDED: Final = "the console needs further packages: pip install 'cometmq[console]'"
 
@@ -79,21 +91,24 @@ _PageWaitMs = Annotated[
 ]
 
 
+_Host = Annotated[str, typer.Option(help="The address to listen on.")]
+_Port = Annotated[int, typer.Option(help="The port, 0 for a free one.", min=0, max=65535)]
+_Root = Annotated[Path, typer.Option(metavar="DIR", help="Where the audit log is kept.")]
+
+
 @app.callback(invoke_without_command=True)
 def console(
     context: typer.Context,
     *,
     namesrv_addr: connection.NamesrvAddr = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port, 0 for a free one.", min=0, max=65535)] = 8080,
+    host: _Host = "127.0.0.1",
+    port: _Port = 8080,
     allow_host: _AllowHost = None,
     trusted_proxies: _TrustedProxies = "",
     metrics_from: _MetricsFrom = "",
     accounts: _Accounts = None,
     no_login: _NoLogin = False,
-    root: Annotated[Path, typer.Option(metavar="DIR", help="Where the audit log is kept.")] = Path(
-        "cometmq-console"
-    ),
+    root: _Root = Path("cometmq-console"),
     reports: _Reports = None,
     certificate: _Certificate = None,
     certificate_key: _CertificateKey = None,
@@ -117,12 +132,9 @@ def console(
         return
     try:
         from cometmq.console.config import ConsoleConfig
-        from cometmq.console.users.accounts import load_accounts, made_accounts
         from cometmq.console.web.serving import ConsoleServer
     except ModuleNotFoundError as error:
         raise ConfigError(NEEDED) from error
-    from cometmq.cli.servers.serving import begin_log, say, serve
-    from cometmq.runtime.loop import run
     from cometmq.runtime.sockets.address_list import AddressList
 
     begin_log(log_level or "warning", log_file, log_format, log_file_mib, log_files)
@@ -136,14 +148,7 @@ def console(
         tls_file=tls_file,
         ca_file=ca_file,
     )
-    if no_login and accounts is not None:
-        raise ConfigError("--no-login and --accounts: give one of them")
-    passwords: dict[str, str] = {}
-    who: Accounts | None = None
-    if accounts is not None:
-        who = load_accounts(accounts)
-    elif not no_login:
-        who, passwords = made_accounts()
+    who, passwords = _chosen_accounts(accounts, no_login=no_login)
     config = ConsoleConfig(
         admin=given.admin(),
         root=root,
@@ -161,17 +166,29 @@ def console(
         wait_s=page_wait_ms / 1000,
     )
 
-    async def main() -> None:
-        server = ConsoleServer(config)
+    run(_serve(ConsoleServer(config), passwords))
 
-        def say_ready() -> None:
-            say(f"The console is ready: {server.url}")
-            for name, password in passwords.items():
-                say(f"  {name:<9} {password}")
 
-        await serve(server, say_ready)
+def _chosen_accounts(
+    file: Path | None, *, no_login: bool
+) -> tuple[Accounts | None, dict[str, str]]:
+    """Return the accounts, None if nobody logs in, and the passwords of those that are made here."""
+    from cometmq.console.users.accounts import load_accounts, made_accounts
 
-    run(main())
+    if no_login:
+        if file is not None:
+            raise ConfigError("--no-login and --accounts: give one of them")
+        return None, {}
+    return made_accounts() if file is None else (load_accounts(file), {})
+
+
+async def _serve(server: ConsoleServer, passwords: dict[str, str]) -> None:
+    def say_ready() -> None:
+        say(f"The console is ready: {server.url}")
+        for name, password in passwords.items():
+            say(f"  {name:<9} {password}")
+
+    await serve(server, say_ready)
 
 
 @app.command("password", cls=Command)

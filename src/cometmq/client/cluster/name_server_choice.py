@@ -65,7 +65,7 @@ class NameServerChoice:
         return [a for a in self.addresses if a != address and a not in self._failed]
 
     def _next(self, tried: dict[str, CometMQError]) -> str | None:
-        """Return the server to try next: one that has not failed, else whose failure is longest ago.
+        """Return the server to try next: one that has not failed, else the one whose failure is longest ago.
 
         Calls at the same time may have changed both meanwhile.
         """

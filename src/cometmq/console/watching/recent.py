@@ -81,6 +81,9 @@ class Recent:
         self._tasks = tasks
         self._answers: OrderedDict[object, _Asked] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._answers)
+
     async def get(self, key: object, age_s: float, ask: Callable[[], Awaitable[T]]) -> T:
         """Return the answer for `key` if it is at most `age_s` old, else ask for it.
 

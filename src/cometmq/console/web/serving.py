@@ -90,37 +90,7 @@ class ConsoleServer:
                 remedy="give --certificate and --certificate-key, and --accounts; or listen on "
                 "127.0.0.1, behind a proxy with TLS that --trusted-proxies names",
             )
-        # A class of this console's own, which knows its proxies and counts for its limits.
-        connection = type(
-            "Connection",
-            (Connection,),
-            {
-                "trusted": config.trusted_proxies,
-                "turns": LoopTurns(),
-                "on_limit": staticmethod(console.limit_hits.hit),
-            },
-        )
-        self._server = _Server(
-            uvicorn.Config(
-                create_app(console),
-                http=connection,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                # uvicorn logs a line for each request that is no HTTP, so strangers could fill the log.
-                log_level="critical",
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-                timeout_graceful_shutdown=_END_S,
-                # From these uvicorn knows that it serves https; `encrypted` shakes hands.
-                ssl_certfile=config.certificate,
-                ssl_keyfile=config.certificate_key,
-            ),
-            self._tasks,
-            certificate,
-        )
+        self._server = _Server(_uvicorn_config(config, console), self._tasks, certificate)
         ready = self._server.ready
         self._serving = self._tasks.spawn(self._server.serve(sockets), "serve", log_failure=False)
         self._serving.add_done_callback(lambda _: ready.set())
@@ -145,6 +115,36 @@ class ConsoleServer:
         if console is not None:
             await console.close()
         await self._tasks.close()
+
+
+def _uvicorn_config(config: ConsoleConfig, console: Console) -> uvicorn.Config:
+    # A class of this console's own, which knows its proxies and counts for its limits.
+    connection = type(
+        "Connection",
+        (Connection,),
+        {
+            "trusted": config.trusted_proxies,
+            "turns": LoopTurns(),
+            "on_limit": staticmethod(console.limit_hits.hit),
+        },
+    )
+    return uvicorn.Config(
+        create_app(console),
+        http=connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        # uvicorn logs a line for each request that is no HTTP, so strangers could fill the log.
+        log_level="critical",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        timeout_graceful_shutdown=_END_S,
+        # From these uvicorn knows that it serves https; `encrypted` shakes hands.
+        ssl_certfile=config.certificate,
+        ssl_keyfile=config.certificate_key,
+    )
 
 
 def _warn_of_few_files() -> None:

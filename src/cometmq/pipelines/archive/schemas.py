@@ -31,8 +31,9 @@ MADE_OF: Final = {
 }
 OFFSET_ID: Final = "offset_msg_id"
 
-# The columns of the numbers 1 and 2, which never change: archives do not list them. Version 0.2 had
-# no batch_msg_id, and a checksum passes over nulls.
+# The columns of the numbers 1 and 2. Archives do not list them, so they never change, and are written
+# out here once more: COLUMNS gets further ones. Version 0.2 had no batch_msg_id, and a checksum passes
+# over nulls.
 _FIRST_COLUMNS: Final = {
     "topic": "string",
     "broker": "string",

@@ -204,6 +204,33 @@ def encode_record(
     )
 
 
+def encode_moved(
+    record: StoredRecord,
+    *,
+    topic: str,
+    queue_id: int,
+    properties: str,
+    prepared_transaction_offset: int,
+) -> bytes:
+    """Encode a stored record once more, as one of another topic and queue with these properties."""
+    return encode_record(
+        topic=topic.encode(),
+        body=record.body,
+        properties=properties.encode(),
+        queue_id=queue_id,
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        store_timestamp=record.store_timestamp,
+        store_host=record.store_host,
+        flag=record.flag,
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=prepared_transaction_offset,
+    )
+
+
 def decode_record(
     buffer: bytes | memoryview, position: int = 0, *, check_crc: bool = False
 ) -> StoredRecord:

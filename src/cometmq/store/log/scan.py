@@ -64,7 +64,7 @@ def check_record(
     """Return the record at `position` of a file's view, which is `offset` in the log.
 
     `BLANK` stands for the record that ends a file. Unlike in Java, the record's own physical offset
-    must be `offset`: this tells records from old bytes that survived a truncation.
+    must be `offset`: this distinguishes records from old bytes that survived a truncation.
     """
     left = len(view) - position
     if left < HEAD_SIZE:

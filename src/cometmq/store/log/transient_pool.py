@@ -5,7 +5,7 @@ An append writes into a buffer as large as a file instead of the file's mapping,
 page that the kernel is busy writing. Every commitIntervalCommitLog another thread copies the new
 bytes of the buffers to the files (`commit`). Then the records are put into their consume queues
 (`publish`). Only committed records can be read, flushed, or found in a queue. When the process
-dies, the records that were not committed are lost. See docs/decisions.
+dies, the records that were not committed are lost. docs/internals/flush.md gives the reasons.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 import typer
 
@@ -46,7 +46,10 @@ Decision = Annotated[
     str,
     typer.Option("-d", "--decision", metavar="Allow|Deny", help="Allow or deny."),
 ]
-_Kind = "Super may do everything."
+_PASSWORD: Final = typer.Option("-p", "--password", help="The secret key of the user.")
+_USER_TYPE: Final = typer.Option(
+    "-t", "--userType", metavar="Super|Normal", help="Super may do everything."
+)
 _FromBroker = Annotated[
     str,
     typer.Option("-f", "--fromBroker", metavar="HOST:PORT", help="The broker to copy from."),
@@ -98,13 +101,8 @@ async def servers(run: Run, cluster: str | None, broker: str | None) -> list[str
 async def create_user(
     run: Run,
     name: UserName,
-    password: Annotated[
-        str,
-        typer.Option("-p", "--password", help="The secret key of the user."),
-    ],
-    kind: Annotated[
-        str, typer.Option("-t", "--userType", metavar="Super|Normal", help=_Kind)
-    ] = "Normal",
+    password: Annotated[str, _PASSWORD],
+    kind: Annotated[str, _USER_TYPE] = "Normal",
     cluster: Cluster = None,
     broker: Broker = None,
 ) -> None:
@@ -122,14 +120,8 @@ async def create_user(
 async def update_user(
     run: Run,
     name: UserName,
-    password: Annotated[
-        str | None,
-        typer.Option("-p", "--password", help="The secret key of the user."),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option("-t", "--userType", metavar="Super|Normal", help=_Kind),
-    ] = None,
+    password: Annotated[str | None, _PASSWORD] = None,
+    kind: Annotated[str | None, _USER_TYPE] = None,
     state: Annotated[
         str | None,
         typer.Option(
@@ -218,46 +210,43 @@ async def copy_user(
 # Policies
 
 
-@command(app, "createAcl", changes=True)
-async def create_acl(
-    run: Run,
-    *,
-    subject: Subject,
-    resources: Resources,
-    actions: Actions,
-    decision: Decision,
-    source_ip: SourceIp = None,
-    cluster: Cluster = None,
-    broker: Broker = None,
-) -> None:
-    """Add policies: what a user may do with resources."""
-    entries = _entries(resources, actions, decision, source_ip)
-    await run.change(
-        f"create the policies of {subject} for {resources}",
-        await servers(run, cluster, broker),
-        lambda: run.admin.access.create_acl(subject, entries, cluster=cluster, broker=broker),
-    )
+def _acl_command(name: str, verb: str, change: Callable[[Run], _SetPolicies], text: str) -> None:
+    """Register one of the two commands that bring policies; both have the same options."""
+
+    async def set_policies(
+        run: Run,
+        *,
+        subject: Subject,
+        resources: Resources,
+        actions: Actions,
+        decision: Decision,
+        source_ip: SourceIp = None,
+        cluster: Cluster = None,
+        broker: Broker = None,
+    ) -> None:
+        entries = _entries(resources, actions, decision, source_ip)
+        await run.change(
+            f"{verb} the policies of {subject} for {resources}",
+            await servers(run, cluster, broker),
+            lambda: change(run)(subject, entries, cluster=cluster, broker=broker),
+        )
+
+    set_policies.__doc__ = text
+    command(app, name, changes=True)(set_policies)
 
 
-@command(app, "updateAcl", changes=True)
-async def update_acl(
-    run: Run,
-    *,
-    subject: Subject,
-    resources: Resources,
-    actions: Actions,
-    decision: Decision,
-    source_ip: SourceIp = None,
-    cluster: Cluster = None,
-    broker: Broker = None,
-) -> None:
-    """Change what a user may do with resources; the user's other policies stay."""
-    entries = _entries(resources, actions, decision, source_ip)
-    await run.change(
-        f"change the policies of {subject} for {resources}",
-        await servers(run, cluster, broker),
-        lambda: run.admin.access.update_acl(subject, entries, cluster=cluster, broker=broker),
-    )
+_acl_command(
+    "createAcl",
+    "create",
+    lambda run: run.admin.access.create_acl,
+    "Add policies: what a user may do with resources.",
+)
+_acl_command(
+    "updateAcl",
+    "change",
+    lambda run: run.admin.access.update_acl,
+    "Change what a user may do with resources; the user's other policies stay.",
+)
 
 
 @command(app, "deleteAcl", changes=True)
@@ -336,6 +325,20 @@ async def copy_acl(
 
 
 # Inside
+
+
+class _SetPolicies(Protocol):
+    """Brings policies of a subject to brokers: `create_acl` and `update_acl` of the client."""
+
+    def __call__(
+        self,
+        subject: str,
+        entries: Sequence[AclEntry],
+        /,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> Awaitable[list[str]]: ...
 
 
 def _named(kind: str, chosen: list[str] | None) -> str:
