@@ -684,6 +684,12 @@ class JavaBroker(JavaServer):
         return False
 
 
+class Java55Namesrv(JavaNamesrv):
+    """The name server of 5.5."""
+
+    module = "server55"
+
+
 class Java55Broker(JavaBroker):
     """The broker of 5.5, the newest that is published."""
 
