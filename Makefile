@@ -85,7 +85,7 @@ test: compiled ## The unit, integration and short fuzz tests
 check: $(READY) ## Format, lint, strict types, the import rule and the fast tests
 	@scripts/check
 
-interop: compiled ## The official Java, Go, Node and C++ clients and the Java broker against ours
+interop: compiled ## The official Java, Go, Node, Rust, Python and C++ clients and the Java servers against ours
 	@$(BIN)/python -m tests.interop.peers
 	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 900 -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 

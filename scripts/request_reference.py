@@ -24,7 +24,7 @@ HEAD: Final = """\
 <!-- Written by scripts/request_reference.py: change the code, then run it. -->
 # Requests
 
-All request codes of RocketMQ 4.9.8 and 5.3.3, and CometMQ's own (from 30001 on): who serves them, or why nobody does.
+All request codes of RocketMQ 4.9.8, 5.3.3 and 5.5.0, and CometMQ's own (from 30001 on): who serves them, or why nobody does.
 A server answers a code that it does not serve with code 3 (REQUEST_CODE_NOT_SUPPORTED) and the reason, 301 and 302 with
 16 (NO_PERMISSION). It takes those
 marked *administrators* only from its own machine and from the addresses in `adminFrom`, those marked *brokers* only

@@ -329,6 +329,19 @@ def rocksdb(root: Path) -> None:
     (root / "consumequeue/CURRENT").touch()
 
 
+def rocksdb_of(name: str, *, data: bool = True) -> Callable[[Path], None]:
+    """Make a database as Java 5.5 leaves it, which makes an empty one for what it does not keep in it."""
+
+    def make(root: Path) -> None:
+        (root / name).mkdir(parents=True)
+        (root / name / "CURRENT").write_text("MANIFEST-000005\n")
+        (root / name / "000004.log").touch()
+        if data:
+            (root / name / "000013.sst").write_bytes(bytes(100))
+
+    return make
+
+
 def directory_for_file(root: Path) -> None:
     (root / "commitlog" / f"{0:020d}").mkdir(parents=True)
 
@@ -352,6 +365,10 @@ def a_file(root: Path) -> None:
     [
         (dledger, "/dledger-n0 is the log of a DLedger broker", "name another directory"),
         (rocksdb, "/consumequeue is a RocksDB", "name another directory"),
+        (rocksdb_of("config/topics", data=False), "keeps topics", "mqadmin rocksDBConfigToJson"),
+        (rocksdb_of("config/rdb", data=False), "configManagerVersion", "rocksDBConfigToJson"),
+        (rocksdb_of("rocksdbstore"), "timerRocksDBEnable", "let a Java broker deliver what waits"),
+        (rocksdb_of("kvStore"), "popConsumerKVServiceEnable", "mqadmin exportPopRecord"),
         (directory_for_file, "is a directory where a file of the commit log", "move it away"),
         (another_size, "has 100000 bytes, expected 65536", "set mappedFileSizeCommitLog to"),
         (another_layout, "begins with magic 0x50415231 and no", "move the files away"),
@@ -372,6 +389,26 @@ def test_a_broker_leaves_what_is_no_store_of_its_own_alone(
     assert started.stderr.count("\n") == 1
     (tmp_path / "broker.conf").unlink()
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", [("check",), ("dump",)])
+def test_offline_tools_name_a_store_that_java_keeps_in_rocksdb(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    rocksdb_of("rocksdbstore")(root)
+    ended = process("store", *command, root)
+    assert ended.returncode == 2
+    assert "timerRocksDBEnable" in ended.stderr
+
+
+def test_an_empty_rocksdb_as_java_makes_it_in_every_store_is_no_obstacle(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    rocksdb_of("rocksdbstore", data=False)(root)
+    ended = process("store", "check", root)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_a_store_path_that_is_empty_is_not_the_present_directory(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Runs the client programs of the interop suite: Java 4.9, 5.3 and 5.5, Java by gRPC, Go, Node, C++, and our own.
+"""Runs the client programs of the interop suite: Java 4.9, 5.3 and 5.5, Go, Node, C++, those that
+speak gRPC (Java, Node, Go, Rust), and our own.
 
 All programs (the one over the C++ client in part, see `cpp_client`) understand the same scenarios and print JSON lines (`{"event": ...}`):
 
@@ -42,6 +43,9 @@ from tests.interop.peers import (
     clean_environment,
     cpp_directory,
     go_binary,
+    grpc_go_binary,
+    grpc_node_program,
+    grpc_rust_binary,
     java_classpath,
     node_program,
 )
@@ -317,19 +321,78 @@ class JavaClient(ClientProgram):
         return ["java", *flags, *self._jvm_flags, "-cp", classpath, "cometmq.interop.Main"]
 
 
-class GrpcJavaClient(ClientProgram):
-    """Java's client that speaks gRPC, to the `endpoints` of a proxy. Its scenarios are produce (with `groups`,
-    `delays-ms`, `priorities`, which take turns), transact, consume and receive (a simple consumer).
+class GrpcClient(ClientProgram):
+    """A client that speaks gRPC, to the `endpoints` of a proxy. Its scenarios are produce (with `groups`,
+    `delays-ms`, `priorities`, which take turns, and `recall`), transact, consume and receive (a simple consumer,
+    with `hide-s`, `extend-s` and `hold-ms`).
     """
+
+    # What it has no call for: push (consumers), hide (change for how long a message is), recall, priority. Or
+    # does not do: ordered-retries (wait with the next message of a group until a failed one has succeeded).
+    lacks: frozenset[str] = frozenset()
+    priorities = "0,1,2,3"
+    # Parts of its errors about a message that does not fit its topic's type, and about a missing topic.
+    of_wrong_type: str
+    of_no_topic: str
+
+
+class GrpcJavaClient(GrpcClient):
+    """Java's client that speaks gRPC."""
 
     label = "java-grpc"
     tools = ("java", "mvn")
     serves = True
+    of_wrong_type = "FIFO"
+    # It has asked three times, and does not show the answer.
+    of_no_topic = "Failed to fetch topics"
 
     def command(self) -> list[str]:
         """`java ... cometmq.interop.grpc.Main` with its home in the client's temporary directory."""
         flags = [*QUICK_JAVA, "-Xmx256m", "-Duser.home={home}"]
         return ["java", *flags, "-cp", java_classpath("grpc"), "cometmq.interop.grpc.Main"]
+
+
+class GrpcNodeClient(GrpcClient):
+    """RocketMQ's client for Node.js that speaks gRPC. A priority of 0 is none to it."""
+
+    label = "node-grpc"
+    tools = ("node", "npm")
+    priorities = "1,2,3,4"
+    of_wrong_type = "message type not match"
+    of_no_topic = "Failed to fetch topic routes"
+
+    def command(self) -> list[str]:
+        """`node client.js`."""
+        return ["node", str(grpc_node_program())]
+
+
+class GrpcGoClient(GrpcClient):
+    """RocketMQ's Go client that speaks gRPC, module version 5."""
+
+    label = "go-grpc"
+    tools = ("go",)
+    lacks = frozenset({"recall", "priority", "ordered-retries"})
+    of_wrong_type = "message type not match"
+    of_no_topic = "TOPIC_NOT_FOUND"
+
+    def command(self) -> list[str]:
+        """The built binary."""
+        return [str(grpc_go_binary())]
+
+
+class GrpcRustClient(GrpcClient):
+    """RocketMQ's Rust client, which speaks gRPC."""
+
+    label = "rust-grpc"
+    tools = ("cargo",)
+    lacks = frozenset({"push", "hide", "recall", "priority", "ordered-retries"})
+    # It does not look at the type itself: the proxy refuses the message.
+    of_wrong_type = "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE"
+    of_no_topic = "TOPIC_NOT_FOUND"
+
+    def command(self) -> list[str]:
+        """The built binary."""
+        return [str(grpc_rust_binary())]
 
 
 class GoClient(ClientProgram):

@@ -39,6 +39,7 @@ LONGEST_FIRST = (
     "test_store_exchange",
     "test_prometheus",
     "test_relay_to_java",
+    "test_grpc_clients",
     "test_pop_clients",
     "test_differential_pop",
 )

@@ -32,7 +32,7 @@ _LOGBACK = """<configuration>
 """
 
 
-def _loopback_library(directory: Path) -> str:
+def loopback_library(directory: Path) -> str:
     """Build the library that keeps a server on the loopback address, in the server's directory."""
     library = directory / "loopback.so"
     if not library.exists():
@@ -57,7 +57,7 @@ class Java4Namesrv(JavaNamesrv):
         _prepare(self.directory)
 
     def environment(self) -> dict[str, str]:
-        return {"LD_PRELOAD": _loopback_library(self.directory)}
+        return {"LD_PRELOAD": loopback_library(self.directory)}
 
 
 class Java4Broker(JavaBroker):
@@ -76,4 +76,4 @@ class Java4Broker(JavaBroker):
         return super().ready() and ask(self.address, GET_BROKER_RUNTIME_INFO)[0] == 0
 
     def environment(self) -> dict[str, str]:
-        return {"LD_PRELOAD": _loopback_library(self.directory)}
+        return {"LD_PRELOAD": loopback_library(self.directory)}

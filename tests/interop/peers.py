@@ -1,4 +1,4 @@
-"""The peers of the interop suite: Java servers and the client programs in Java, Go, Node and C++.
+"""The peers of the interop suite: Java servers and the client programs in Java, Go, Node, Rust and C++.
 
 Needs the standard library and `tests.maven_jars` only, so that `tests/` and `benchmarks/` can both import it
 as `tests.interop.peers` with the repository root on `sys.path`.
@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tests.maven_jars import MAVEN, one_maven
 
@@ -73,6 +73,7 @@ _TOOL_HINTS = {
     "go": "the Go toolchain (`go`, 1.21 or newer)",
     "node": "Node.js (`node`, 18 or newer)",
     "npm": "npm (`npm`)",
+    "cargo": "Rust (`cargo`)",
     "cc": "a C compiler (`cc`)",
 }
 
@@ -104,8 +105,8 @@ def require_tools(*names: str) -> None:
 
 
 def java_classpath(module: str) -> str:
-    """Class path of one Maven module (`server`, `server52`, `server55`, `server4`, `client4`, `client5`,
-    `client55`, `grpc`, `tools4`, `tools5`, `tools55`), built when needed.
+    """Class path of one Maven module (`server`, `server52`, `server55`, `proxy55`, `server4`, `client4`,
+    `client5`, `client55`, `grpc`, `tools4`, `tools5`, `tools55`), built when needed.
     """
     require_tools("java", "mvn")
     target = JAVA_PROJECT / module / "target"
@@ -173,6 +174,41 @@ def grpc_directory() -> Path:
     return directory
 
 
+def grpc_node_program() -> Path:
+    """The program over RocketMQ's Node.js client for gRPC, its packages installed when needed."""
+    require_tools("node", "npm")
+    project = GRPC_PROJECT / "node"
+    installed = project / "node_modules" / ".package-lock.json"
+    with _build_once("grpc-node", project, ("package*.json",), installed) as needed:
+        if needed:
+            _run_build(["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"], project)
+    return project / "client.js"
+
+
+def grpc_go_binary() -> Path:
+    """The program over RocketMQ's Go client for gRPC, built when needed."""
+    require_tools("go")
+    project = GRPC_PROJECT / "go"
+    binary = CACHE / "grpc-goclient"
+    with _build_once("grpc-go", project, ("*.go", "go.mod", "go.sum"), binary) as needed:
+        if needed:
+            _run_build(["go", "build", "-o", str(binary), "."], project)
+    return binary
+
+
+def grpc_rust_binary() -> Path:
+    """The program over RocketMQ's Rust client, built when needed: two minutes of a processor."""
+    require_tools("cargo")
+    project = GRPC_PROJECT / "rust"
+    target = CACHE / "grpc-rust"
+    binary = target / "debug" / "grpcrust"
+    with _build_once("grpc-rust", project, ("*.rs", "Cargo.*"), binary) as needed:
+        if needed:
+            flags = ("--locked", "--quiet", "--target-dir", str(target))
+            _run_build(["cargo", "build", *flags], project)
+    return binary
+
+
 def missing_cpp() -> str | None:
     """One sentence saying why the C++ client cannot run here, or None: its library is a binary."""
     found = f"{platform.system()} {platform.machine()}"
@@ -181,15 +217,24 @@ def missing_cpp() -> str | None:
     return f"the C++ client is published for Linux x86_64 only, this is {found}"
 
 
+def with_rust() -> bool:
+    """Whether the Rust client takes part: COMETMQ_RUST=0 leaves it out, as it takes long to compile."""
+    return os.environ.get("COMETMQ_RUST") != "0"
+
+
 def build_all(*kinds: str) -> None:
     """Build the peers of these kinds, or of all, whose tools are there: no test waits for downloads."""
-    kinds = kinds or ("java", "go", "node", "cpp", "grpc")
+    kinds = kinds or ("java", "go", "node", "cpp", "grpc", *(("rust",) if with_rust() else ()))
     if "java" in kinds and missing_tools("java", "mvn") is None:
         java_classpath("server")  # and all other modules with it
     if "go" in kinds and missing_tools("go") is None:
         go_binary()
+        grpc_go_binary()
     if "node" in kinds and missing_tools("node", "npm") is None:
         node_program()
+        grpc_node_program()
+    if "rust" in kinds and missing_tools("cargo") is None:
+        grpc_rust_binary()
     if "cpp" in kinds and missing_cpp() is None:
         cpp_directory()
     if "grpc" in kinds:
@@ -637,10 +682,64 @@ class JavaBroker(JavaServer):
         return False
 
 
+class Java55Namesrv(JavaNamesrv):
+    """The name server of 5.5."""
+
+    module = "server55"
+
+
 class Java55Broker(JavaBroker):
     """The broker of 5.5, the newest that is published."""
 
     module = "server55"
+
+
+class Java55Proxy(JavaServer):
+    """The proxy of 5.5 in cluster mode, for the brokers of `namesrv`. `endpoints` is what gRPC clients are given.
+
+    `library` is preloaded: it keeps the proxy, which has no bindAddress, on the loopback address.
+    """
+
+    main_class = "org.apache.rocketmq.proxy.ProxyStartup"
+    name = "proxy"
+    module = "proxy55"
+
+    def __init__(self, namesrv: str, library: str, **options: Any) -> None:
+        super().__init__(jvm_flags=(*QUICK_JAVA, "-Djava.net.preferIPv4Stack=true"), **options)
+        self.namesrv = namesrv
+        self._library = library
+        self._port, self._remoting_port = free_port(), free_port()
+        self.endpoints = f"{HOST}:{self._port}"
+
+    def config(self) -> dict[str, str]:
+        """The fields of `rmq-proxy.json`."""
+        return {
+            "rocketMQClusterName": "DefaultCluster",
+            "namesrvAddr": self.namesrv,
+            "proxyMode": "CLUSTER",
+            "grpcServerPort": str(self._port),
+            "remotingListenPort": str(self._remoting_port),
+            "localServeAddr": HOST,
+            # Otherwise brokers can ask about a transaction only once the next period has begun.
+            "transactionHeartbeatPeriodSecond": "1",
+        }
+
+    def command(self, home: Path, logback: Path, conf: Path) -> list[str]:
+        """The command line that starts the server, its configuration as JSON."""
+        conf.write_text(json.dumps(self.config()))
+        command = super().command(home, logback, conf)
+        return [*command[:-2], "-pc", str(conf)]
+
+    def environment(self) -> dict[str, str]:
+        """The library that is preloaded."""
+        return {"RMQ_PROXY_HOME": str(self.directory), "LD_PRELOAD": self._library}
+
+    def ready(self) -> bool:
+        """Whether it takes connections, which it does once all else runs."""
+        with contextlib.suppress(OSError):
+            socket.create_connection((HOST, self._port), timeout=20).close()
+            return True
+        return False
 
 
 def peak_memory_kib(pid: int) -> int:

@@ -12,6 +12,10 @@ from typing import Final
 from cometmq.protocol.codes import RequestCode as Code
 
 _POP: Final = "pops are kept in the log (topic rmq_sys_pop_log) and not in RocksDB: there are no records to export"
+_LITE: Final = (
+    "there are no lite topics (RocketMQ 5.5) here; use a topic of the type NORMAL or FIFO, and message "
+    "groups or tags in place of lite topics"
+)
 _CONTROLLER: Final = (
     "there is no controller here, a broker keeps the role that its configuration gives it"
 )
@@ -97,6 +101,26 @@ REFUSED: Final[Mapping[Code, str]] = {
     **dict.fromkeys(
         (Code.POP_ROLLBACK,),
         _POP,
+    ),
+    # Since 5.4 and 5.5
+    Code.SWITCH_TIMER_ENGINE: (
+        "delayed messages have one engine here, which reads them from the log; there is nothing to "
+        "switch to"
+    ),
+    **dict.fromkeys(
+        (
+            Code.POP_LITE_MESSAGE,
+            Code.LITE_SUBSCRIPTION_CTL,
+            Code.ACK_LITE_MESSAGE,
+            Code.NOTIFY_UNSUBSCRIBE_LITE,
+            Code.GET_BROKER_LITE_INFO,
+            Code.GET_PARENT_TOPIC_INFO,
+            Code.GET_LITE_TOPIC_INFO,
+            Code.GET_LITE_CLIENT_INFO,
+            Code.GET_LITE_GROUP_INFO,
+            Code.TRIGGER_LITE_DISPATCH,
+        ),
+        _LITE,
     ),
     # Access control
     **dict.fromkeys(

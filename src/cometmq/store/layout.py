@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from cometmq.errors import StoreCorruptError, StoreFullError, StoreUnusableError
 from cometmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
@@ -20,6 +20,41 @@ _LEAST_FREE_BYTES: Final = 1024 * 1024
 _DLEDGER: Final = "dledger-"
 # A file that every directory of RocksDB has.
 _ROCKSDB: Final = "CURRENT"
+
+
+class _Database(NamedTuple):
+    """A RocksDB that Java's broker may have in a store, by its place in it."""
+
+    name: str
+    content: str
+    remedy: str
+    # Whether it decides over the files that it replaces also while it is empty.
+    holds_when_empty: bool = False
+
+
+_EXPORT: Final = "let a Java broker write them to files (mqadmin rocksDBConfigToJson)"
+_JAVAS_DATABASES: Final = (
+    *(
+        _Database(f"config/{name}", content, _EXPORT, holds_when_empty=True)
+        for name, content in (
+            ("topics", "topics"),
+            ("subscriptionGroups", "groups"),
+            ("consumerOffsets", "offsets"),
+            ("rdb", "topics, groups and offsets (configManagerVersion=v2)"),
+        )
+    ),
+    _Database(
+        "rocksdbstore",
+        "delayed messages, transactions or the index (timerRocksDBEnable, transRocksDBEnable, "
+        "indexRocksDBEnable)",
+        "let a Java broker deliver what waits, stop it with these settings off",
+    ),
+    _Database(
+        "kvStore",
+        "popped messages (popConsumerKVServiceEnable)",
+        "let a Java broker write them to files (mqadmin exportPopRecord)",
+    ),
+)
 _MAGICS: Final = (0, MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
 
 
@@ -221,3 +256,20 @@ def check_layout(config: StoreConfig, disk: Disk) -> None:
         raise StoreUnusableError(
             f"{queues} is a RocksDB (storeType=defaultRocksDB), which cannot be used here: {remedy}"
         )
+    for place in _JAVAS_DATABASES:
+        path = root / place.name
+        if disk.size(path / _ROCKSDB) is not None and (
+            place.holds_when_empty or _has_data(disk, path)
+        ):
+            raise StoreUnusableError(
+                f"{path} is a RocksDB in which Java's broker keeps {place.content}, which cannot be "
+                f"used here: {place.remedy}, move {path} away, or {remedy}"
+            )
+
+
+def _has_data(disk: Disk, path: Path) -> bool:
+    """Whether a RocksDB ever held something: Java 5.5 makes an empty one in every store."""
+    return any(
+        name.endswith(".sst") or (name.endswith(".log") and disk.size(path / name))
+        for name in disk.names(path)
+    )

@@ -1,0 +1,42 @@
+"""Java's proxy of 5.5 in cluster mode in front of our broker: clients for gRPC do what they do at Java's broker."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.interop.at_once import at_once
+from tests.interop.conftest import need
+from tests.interop.grpc_cases import CLIENTS, CONF, Place, cases_of, run_case
+from tests.interop.java4 import loopback_library
+from tests.interop.mqadmin.runner import MqAdmin
+from tests.interop.peers import Java55Proxy
+
+from cometmq.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Any]]]:
+    need("java", "mvn", "cc")
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        tools = stack.enter_context(MqAdmin(55))
+        cluster = stack.enter_context(Cluster(properties=CONF))
+        proxy = stack.enter_context(Java55Proxy(cluster.namesrv, loopback_library(directory)))
+        place = Place(cluster.namesrv, cluster.brokers[0].address, proxy.endpoints, tools)
+        yield stack.enter_context(at_once(request, lambda case: run_case(place, case), places=4))
+
+
+@pytest.mark.parametrize("case", cases_of("java-grpc"))
+def test_through_javas_proxy(runs: dict[str, Future[Any]], case: str) -> None:
+    need(*CLIENTS[case.partition(": ")[0]].tools)
+    runs[case].result()
