@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from cometmq.client.blocking import awaited
 from cometmq.client.blocking_client import BlockingClient
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
+from cometmq.client.consuming.pulled_message import PulledMessage as AsyncPulledMessage
 from cometmq.client.consuming.push_consumer import ListenerT
 from cometmq.client.consuming.push_consumer import PushConsumer as AsyncPushConsumer
 from cometmq.client.options import takes
@@ -38,6 +39,11 @@ from cometmq.model.results import (
     SendResult,
     TransactionSendResult,
 )
+
+AsyncT = TypeVar("AsyncT")
+BlockingT = TypeVar("BlockingT")
+# Runs a coroutine on the loop thread and returns its result.
+_Call = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Producer(BlockingClient, of=AsyncProducer):
@@ -220,39 +226,23 @@ class PushConsumer(BlockingClient, of=AsyncPushConsumer):
         self._apply(self._async.set_concurrency, concurrency)
 
 
-class ReceivedMessage(MessageExt):
-    """Holds a message like `cometmq.aio.ReceivedMessage`, whose methods it has, but blocks.
-
-    with message:        # acknowledges it, or gives it back if the block raises
-        handle(message.body)
-    """
+class _Acknowledged(MessageExt):
+    """Is the base of messages whose methods run on the loop thread, by `call`."""
 
     __slots__ = ("_async", "_call")
 
-    _async: AsyncReceivedMessage
-    _call: Callable[[Coroutine[Any, Any, None]], None]
+    _async: AsyncReceivedMessage | AsyncPulledMessage
+    _call: _Call
 
-    @classmethod
-    def of(
-        cls, message: AsyncReceivedMessage, call: Callable[[Coroutine[Any, Any, None]], None]
-    ) -> ReceivedMessage:
-        """Return a message whose methods run on the loop thread, by `call`."""
-        received = object.__new__(cls)
-        message.copy_to(received)
-        received._async = message
-        received._call = call
-        return received
+    def _over(self, message: AsyncReceivedMessage | AsyncPulledMessage, call: _Call) -> None:
+        message.copy_to(self)
+        self._async = message
+        self._call = call
 
     def ack(self) -> None:
         self._call(self._async.ack())
 
-    def nack(self, delay_ms: int = 0) -> None:
-        self._call(self._async.nack(delay_ms))
-
-    def extend(self, invisible_ms: int) -> None:
-        self._call(self._async.extend(invisible_ms))
-
-    def __enter__(self) -> ReceivedMessage:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -262,6 +252,51 @@ class ReceivedMessage(MessageExt):
         traceback: TracebackType | None,
     ) -> None:
         self._call(self._async.__aexit__(exc_type, exc, traceback))
+
+
+class ReceivedMessage(_Acknowledged):
+    """Holds a message like `cometmq.aio.ReceivedMessage`, whose methods it has, but blocks.
+
+    with message:        # acknowledges it, or gives it back if the block raises
+        handle(message.body)
+    """
+
+    __slots__ = ()
+
+    _async: AsyncReceivedMessage
+
+    @classmethod
+    def of(cls, message: AsyncReceivedMessage, call: _Call) -> ReceivedMessage:
+        received = object.__new__(cls)
+        received._over(message, call)
+        return received
+
+    def nack(self, delay_ms: int = 0) -> None:
+        self._call(self._async.nack(delay_ms))
+
+    def extend(self, invisible_ms: int) -> None:
+        self._call(self._async.extend(invisible_ms))
+
+
+class PulledMessage(_Acknowledged):
+    """Holds a message like `cometmq.aio.PulledMessage`, whose methods it has, but blocks.
+
+    with message:        # acknowledges it, or gives it back if the block raises
+        handle(message.body)
+    """
+
+    __slots__ = ()
+
+    _async: AsyncPulledMessage
+
+    @classmethod
+    def of(cls, message: AsyncPulledMessage, call: _Call) -> PulledMessage:
+        pulled = object.__new__(cls)
+        pulled._over(message, call)
+        return pulled
+
+    def nack(self, delay_ms: int | None = None) -> None:
+        self._call(self._async.nack(delay_ms))
 
 
 class SimpleConsumer(BlockingClient, of=AsyncSimpleConsumer):
@@ -298,18 +333,18 @@ class SimpleConsumer(BlockingClient, of=AsyncSimpleConsumer):
         ]
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        return _blocking(aiter(self._async), self._call)
+        return _blocking(aiter(self._async), self._call, ReceivedMessage.of)
 
 
 def _blocking(
-    messages: AsyncIterator[AsyncReceivedMessage], call: Callable[[Coroutine[Any, Any, Any]], Any]
-) -> Iterator[ReceivedMessage]:
+    messages: AsyncIterator[AsyncT], call: _Call, of: Callable[[AsyncT, _Call], BlockingT]
+) -> Iterator[BlockingT]:
     """Yield the messages of an asyncio consumer; `call` runs a coroutine on its loop."""
     while (message := call(_next(messages))) is not None:
-        yield ReceivedMessage.of(message, call)
+        yield of(message, call)
 
 
-async def _next(messages: AsyncIterator[AsyncReceivedMessage]) -> AsyncReceivedMessage | None:
+async def _next(messages: AsyncIterator[AsyncT]) -> AsyncT | None:
     return await anext(messages, None)
 
 
@@ -346,6 +381,9 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
 
     def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
         return self._call(self._async.poll(timeout_ms))
+
+    def __iter__(self) -> Iterator[PulledMessage]:
+        return _blocking(aiter(self._async), self._call, PulledMessage.of)
 
     def pull(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,6 +11,7 @@ from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.group_consumer import GroupConsumer
 from cometmq.client.consuming.lite_pull_member import LitePullMember, LitePullOptions
+from cometmq.client.consuming.pulled_message import PulledMessage
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_queue, check_range
 from cometmq.client.membership.subscribing import message_selector
@@ -66,6 +67,13 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
         async with consumer:
             while True:
                 for message in await consumer.poll(): ...
+
+    `async for message in consumer` returns one message after the other, until the consumer is closed.
+    Each counts as consumed when it is acknowledged (`await message.ack()`) or given back
+    (`nack(delay_ms)`); `async with message` does one or the other. The offset of a queue's lowest message
+    that is neither is the one that is committed, and the limits below bound the messages that are open. A
+    consumer that iterates consumes its group's retry topic too, so all members of the group should
+    iterate, or listen.
 
     After `subscribe` the consumer shares the queues of the topics with the rest of the group. After
     `assign` it has exactly the queues named, whatever other members do. Use one of them, not both.
@@ -174,6 +182,22 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
                 MessageQueue(first.topic, first.broker_name, first.queue_id), messages
             )
         return messages
+
+    def __aiter__(self) -> AsyncIterator[PulledMessage]:
+        """Return one message after the other; the iteration ends when the consumer is closed.
+
+        Raises DamagedMessageError with `on_damaged` STOP.
+        """
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[PulledMessage]:
+        member = self._running_member()
+        member.follow_retries()
+        while (message := await member.next_message()) is not None:
+            if self._consume_hooks:
+                queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+                self._consume_hooks.polled(queue, [message])
+            yield message
 
     async def pull(
         self,

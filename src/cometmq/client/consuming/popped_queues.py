@@ -46,6 +46,14 @@ def delay_ms(level: int, reconsume_times: int) -> int:
     return _LEVELS_S[min(max(level, 1), len(_LEVELS_S)) - 1] * 1000
 
 
+def level_of(delay_ms: int) -> int:
+    """Return the lowest delay level that is at least as long, by the default delays; else the highest."""
+    for level, seconds in enumerate(_LEVELS_S, 1):
+        if seconds * 1000 >= delay_ms:
+            return level
+    return len(_LEVELS_S)
+
+
 class PopDivider:
     """Decides which queues a member pops and which it pulls; see Divider. For the loop of its instance.
 

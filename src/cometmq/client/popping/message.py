@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Protocol, Self
 
+from cometmq.client.acknowledged import AcknowledgedMessage
 from cometmq.client.limits import check_range
 from cometmq.client.popping.received import Receipt
-from cometmq.errors import ClientStateError
 from cometmq.model.message import MessageExt
 
 # Java's broker takes a day at most.
@@ -23,7 +22,7 @@ class Acknowledging(Protocol):
     async def hide(self, receipt: Receipt, invisible_ms: int) -> None: ...
 
 
-class ReceivedMessage(MessageExt):
+class ReceivedMessage(AcknowledgedMessage):
     """Holds a message that other members of the group do not see until it is acknowledged, or its time is over.
 
         message = (await consumer.receive())[0]
@@ -35,11 +34,10 @@ class ReceivedMessage(MessageExt):
     often the message was delivered before, to whichever member.
     """
 
-    __slots__ = ("_acknowledging", "_is_done", "_receipt")
+    __slots__ = ("_acknowledging", "_receipt")
 
     _acknowledging: Callable[[], Acknowledging]
     _receipt: Receipt
-    _is_done: bool
 
     @classmethod
     def of(
@@ -82,29 +80,5 @@ class ReceivedMessage(MessageExt):
         self._check_open("extended")
         await self._acknowledging().hide(self._receipt, invisible_ms)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._is_done:
-            return
-        if exc_type is None:
-            await self.ack()
-        elif issubclass(exc_type, Exception):
-            await self.nack()
-
-    def _end(self, how: str) -> None:
-        self._check_open(how)
-        self._is_done = True
-
-    def _check_open(self, how: str) -> None:
-        if self._is_done:
-            raise ClientStateError(
-                f"message {self.msg_id} of {self.topic} was acknowledged or given back; it cannot be "
-                f"{how} any more"
-            )
+    async def _give_back(self) -> None:
+        await self.nack()
