@@ -176,6 +176,7 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise IllegalArgumentError(
             f"{name} is {value!r}, a {type(value).__name__}; it must be a whole number in {low}..{high}"
+            + (" or a timedelta" if name.endswith("_ms") else "")
         )
     if not low <= value <= high:
         raise IllegalArgumentError(f"{name} is {value}, it must lie in {low}..{high}")

@@ -31,6 +31,7 @@ from cometmq.client.producing.selectors import QueueSelector
 from cometmq.client.producing.transaction_producer import (
     TransactionProducer as AsyncTransactionProducer,
 )
+from cometmq.model.durations import Duration, Moment
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
@@ -63,7 +64,7 @@ class Producer(BlockingClient, of=AsyncProducer):
         self,
         message: Message,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: Any = None,
@@ -79,7 +80,7 @@ class Producer(BlockingClient, of=AsyncProducer):
         message: Message,
         callback: SendCallback | None = None,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: Any = None,
@@ -100,7 +101,7 @@ class Producer(BlockingClient, of=AsyncProducer):
         self,
         message: Message,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: Any = None,
@@ -116,7 +117,7 @@ class Producer(BlockingClient, of=AsyncProducer):
         message: Message,
         callback: RequestCallback | None = None,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: Any = None,
@@ -151,12 +152,12 @@ class Producer(BlockingClient, of=AsyncProducer):
         self,
         messages: Iterable[Message],
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
     ) -> SendResult:
         return self._call(self._async.send_batch(messages, timeout_ms=timeout_ms, queue=queue))
 
-    def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+    def recall(self, topic: str, recall_handle: str, *, timeout_ms: Duration | None = None) -> str:
         return self._call(self._async.recall(topic, recall_handle, timeout_ms=timeout_ms))
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -177,7 +178,7 @@ class TransactionProducer(Producer, of=AsyncTransactionProducer):
         BlockingClient.__init__(self, asynchronous)
 
     def send_in_transaction(
-        self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
+        self, message: Message, arg: Any = None, *, timeout_ms: Duration | None = None
     ) -> TransactionSendResult:
         return self._call(
             self._transactional.send_in_transaction(message, arg, timeout_ms=timeout_ms)
@@ -271,10 +272,10 @@ class ReceivedMessage(_Acknowledged):
         received._over(message, call)
         return received
 
-    def nack(self, delay_ms: int = 0) -> None:
+    def nack(self, delay_ms: Duration = 0) -> None:
         self._call(self._async.nack(delay_ms))
 
-    def extend(self, invisible_ms: int) -> None:
+    def extend(self, invisible_ms: Duration) -> None:
         self._call(self._async.extend(invisible_ms))
 
 
@@ -295,7 +296,7 @@ class PulledMessage(_Acknowledged):
         pulled._over(message, call)
         return pulled
 
-    def nack(self, delay_ms: int | None = None) -> None:
+    def nack(self, delay_ms: Duration | None = None) -> None:
         self._call(self._async.nack(delay_ms))
 
 
@@ -322,8 +323,8 @@ class SimpleConsumer(BlockingClient, of=AsyncSimpleConsumer):
         self,
         max_messages: int | None = None,
         *,
-        invisible_ms: int | None = None,
-        wait_ms: int | None = None,
+        invisible_ms: Duration | None = None,
+        wait_ms: Duration | None = None,
     ) -> list[ReceivedMessage]:
         return [
             ReceivedMessage.of(message, self._call)
@@ -379,7 +380,7 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
     def damage_counts(self) -> DamageCounts:
         return self._apply(self._async.damage_counts)
 
-    def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
+    def poll(self, timeout_ms: Duration | None = None) -> list[MessageExt]:
         return self._call(self._async.poll(timeout_ms))
 
     def __iter__(self) -> Iterator[PulledMessage]:
@@ -394,7 +395,7 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
         *,
         sql: str | None = None,
         predicate: str | None = None,
-        suspend_ms: int = 0,
+        suspend_ms: Duration = 0,
     ) -> PullResult:
         return self._call(
             self._async.pull(
@@ -426,7 +427,7 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
     def seek_to_end(self, queue: MessageQueue) -> None:
         self._call(self._async.seek_to_end(queue))
 
-    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: Moment) -> int:
         return self._call(self._async.offset_for_timestamp(queue, timestamp_ms))
 
     def min_offset(self, queue: MessageQueue) -> int:

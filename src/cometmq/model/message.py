@@ -7,6 +7,7 @@ from typing import Final, Self
 
 from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
+from cometmq.model.durations import Duration, Moment, epoch_ms, milliseconds
 
 _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
 _INT32_MAX: Final = 2**31 - 1
@@ -25,7 +26,8 @@ class Message:
     several keys. (Java's setKeys(String) takes several keys in one text; here they are a list.)
 
     Give at most one of `delay_level`, `delay_ms` and `deliver_at_ms` to have the broker deliver the
-    message later; see the properties of these names. Two of them, or a number that is out of range,
+    message later; see the properties of these names. `delay_ms` is ms or a timedelta, `deliver_at_ms`
+    ms since the epoch or a datetime with a time zone. Two of them, or a number that is out of range,
     raise IllegalArgumentError.
 
     The first send gives the message its unique id. An object that is sent again keeps its id, so
@@ -46,8 +48,8 @@ class Message:
         properties: Mapping[str, str] | None = None,
         wait_store_ok: bool = True,
         delay_level: int = 0,
-        delay_ms: int | None = None,
-        deliver_at_ms: int | None = None,
+        delay_ms: Duration | None = None,
+        deliver_at_ms: Moment | None = None,
     ) -> None:
         self.topic = topic
         self.body = body
@@ -130,7 +132,8 @@ class Message:
         return _number(self.properties.get(p.TIMER_DELAY_MS))
 
     @delay_ms.setter
-    def delay_ms(self, delay_ms: int) -> None:
+    def delay_ms(self, delay_ms: Duration) -> None:
+        delay_ms = milliseconds(delay_ms)
         _check("delay_ms", delay_ms, _INT64_MAX)
         self._undelayed()
         self.properties[p.TIMER_DELAY_MS] = str(delay_ms)
@@ -145,7 +148,8 @@ class Message:
         return _number(self.properties.get(p.TIMER_DELIVER_MS))
 
     @deliver_at_ms.setter
-    def deliver_at_ms(self, deliver_at_ms: int) -> None:
+    def deliver_at_ms(self, deliver_at_ms: Moment) -> None:
+        deliver_at_ms = epoch_ms("deliver_at_ms", deliver_at_ms)
         _check("deliver_at_ms", deliver_at_ms, _INT64_MAX)
         self._undelayed()
         self.properties[p.TIMER_DELIVER_MS] = str(deliver_at_ms)
@@ -155,7 +159,7 @@ class Message:
         """The id that the producer gave the message when it was sent, or None."""
         return self.properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
 
-    def _delay(self, level: int, delay_ms: int | None, deliver_at_ms: int | None) -> None:
+    def _delay(self, level: int, delay_ms: Duration | None, deliver_at_ms: Moment | None) -> None:
         if bool(level) + (delay_ms is not None) + (deliver_at_ms is not None) > 1:
             raise IllegalArgumentError(
                 f"delay_level={level}, delay_ms={delay_ms}, deliver_at_ms={deliver_at_ms}: a message "

@@ -11,6 +11,7 @@ from cometmq.client.membership.allocation import AllocationStrategy, allocate_av
 from cometmq.client.membership.offset_store import local_directory
 from cometmq.client.options import choice
 from cometmq.client.tracing.traced_client import TracedOptions
+from cometmq.model.durations import OptionalEpochMs
 from cometmq.model.results import ConsumeFromWhere, MessageModel
 
 # Java: consumeTimestamp, half an hour before the consumer was made.
@@ -23,7 +24,7 @@ class GroupOptions(TracedOptions):
     """Holds the options of every consumer; PushConsumer explains them."""
 
     consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
-    consume_timestamp_ms: int | None = None
+    consume_timestamp_ms: OptionalEpochMs = OptionalEpochMs(None)
     message_model: MessageModel = MessageModel.CLUSTERING
     local_offset_dir: str | os.PathLike[str] | None = None
     allocation: AllocationStrategy = allocate_averagely

@@ -16,6 +16,7 @@ from cometmq.client.consuming.listening import ConsumeJob, Listener, ListenerRun
 from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import CometMQError
+from cometmq.model.durations import milliseconds
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeResult
@@ -153,7 +154,7 @@ class OrderlyConsumption:
     def pause_s(self, job: ConsumeJob) -> float:
         """Return how long the queue rests, in seconds, before the same messages are tried again."""
         wanted_ms = job.report.suspend_current_queue_time_ms if job.report is not None else None
-        pause_ms = self._suspend_ms if wanted_ms is None else wanted_ms
+        pause_ms = self._suspend_ms if wanted_ms is None else milliseconds(wanted_ms)
         return min(max(pause_ms, SUSPEND_MIN_MS), SUSPEND_MAX_MS) / 1000
 
     async def _given_up(self, message: MessageExt) -> bool:

@@ -7,6 +7,7 @@ from typing import Final, Protocol, Self
 from cometmq.client.acknowledged import AcknowledgedMessage
 from cometmq.client.limits import check_range
 from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.model.durations import Duration, milliseconds
 from cometmq.model.message import MessageExt
 
 # The longest of the delays that brokers have for messages that come again.
@@ -58,7 +59,7 @@ class PulledMessage(AcknowledgedMessage):
         self._end("acknowledged")
         self._holder.acknowledge(self._process_queue, self)
 
-    async def nack(self, delay_ms: int | None = None) -> None:
+    async def nack(self, delay_ms: Duration | None = None) -> None:
         """Give the message back: the group gets it again later, and it no longer holds its queue's offset.
 
         It goes to the group's retry topic, and after the last of the group's deliveries
@@ -71,6 +72,7 @@ class PulledMessage(AcknowledgedMessage):
         no broker takes it; it may be given back once more then.
         """
         if delay_ms is not None:
+            delay_ms = milliseconds(delay_ms)
             check_range("delay_ms", delay_ms, 0, MOST_DELAY_MS)
         self._end("given back")
         try:

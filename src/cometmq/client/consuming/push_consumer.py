@@ -18,6 +18,7 @@ from cometmq.client.popping.popper import PopOptions
 from cometmq.client.pulling.process_queue import FlowLimits
 from cometmq.client.pulling.puller import PullOptions
 from cometmq.errors import ClientStateError, IllegalArgumentError
+from cometmq.model.durations import Milliseconds
 from cometmq.model.results import (
     ConsumeFromWhere,
     ConsumeResult,
@@ -54,18 +55,18 @@ class PushConsumerOptions(GroupOptions):
     concurrency: int = 20
     consume_message_batch_max_size: int = 1
     max_reconsume_times: int = -1
-    suspend_current_queue_time_ms: int = SUSPEND_MS
-    consume_timeout_ms: int = CONSUME_TIMEOUT_MS
+    suspend_current_queue_time_ms: Milliseconds = Milliseconds(SUSPEND_MS)
+    consume_timeout_ms: Milliseconds = Milliseconds(CONSUME_TIMEOUT_MS)
     pull_batch_size: int = 32
-    pull_interval_ms: int = 0
+    pull_interval_ms: Milliseconds = Milliseconds(0)
     pull_threshold_for_topic: int = -1
     pull_threshold_size_for_topic_bytes: int = -1
     on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER
-    close_timeout_ms: int = CLOSE_TIMEOUT_MS
+    close_timeout_ms: Milliseconds = Milliseconds(CLOSE_TIMEOUT_MS)
     mode: Literal["pull", "pop"] = "pull"
     client_rebalance: bool = True
     pop_batch_size: int = 32
-    pop_invisible_ms: int = 60_000
+    pop_invisible_ms: Milliseconds = Milliseconds(60_000)
     pop_threshold_for_queue: int = 96
     none_means: ConsumeResult = ConsumeResult.SUCCESS
 

@@ -29,7 +29,7 @@ from cometmq.client.membership.rebalance import Assignments, Divider, Rebalancer
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.client.pulling.process_queue import ProcessQueue, process_queue_info
 from cometmq.client.pulling.puller import PullOptions
-from cometmq.errors import AccessDeniedError, CometMQError, RemoteError
+from cometmq.errors import AccessDeniedError, CometMQError, RemoteError, RequestTimeoutError
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
@@ -158,6 +158,9 @@ class Membership:
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await self._join(topics)
+        except RequestTimeoutError:  # of one call, as any other failure
+            await on_failure()
+            raise
         except TimeoutError:
             log.warning("the cluster does not answer, joining goes on", group=self._group)
         except BaseException:

@@ -8,6 +8,7 @@ from typing import Final, Protocol, Self
 from cometmq.client.acknowledged import AcknowledgedMessage
 from cometmq.client.limits import check_range
 from cometmq.client.popping.received import Receipt
+from cometmq.model.durations import Duration, milliseconds
 from cometmq.model.message import MessageExt
 
 # Java's broker takes a day at most.
@@ -60,11 +61,12 @@ class ReceivedMessage(AcknowledgedMessage):
             self._is_done = False
             raise
 
-    async def nack(self, delay_ms: int = 0) -> None:
+    async def nack(self, delay_ms: Duration = 0) -> None:
         """Give the message back: the group receives it again after `delay_ms`, at once by default.
 
         After the last of the group's deliveries (`retryMaxTimes`) it becomes a dead letter instead.
         """
+        delay_ms = milliseconds(delay_ms)
         check_range("delay_ms", delay_ms, 0, MOST_INVISIBLE_MS)
         self._end("given back")
         try:
@@ -74,8 +76,9 @@ class ReceivedMessage(AcknowledgedMessage):
             self._is_done = False
             raise
 
-    async def extend(self, invisible_ms: int) -> None:
+    async def extend(self, invisible_ms: Duration) -> None:
         """Hide the message for `invisible_ms` from now on, because its work takes longer."""
+        invisible_ms = milliseconds(invisible_ms)
         check_range("invisible_ms", invisible_ms, 1, MOST_INVISIBLE_MS)
         self._check_open("extended")
         await self._acknowledging().hide(self._receipt, invisible_ms)
