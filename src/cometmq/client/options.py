@@ -137,4 +137,9 @@ def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
         return kind(value)
     except ValueError:
         members = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
-        raise IllegalArgumentError(f"{name} is {value!r}, it must be one of {members}") from None
+        known = [member.name for member in kind]
+        near = difflib.get_close_matches(str(value).upper().replace("-", "_"), known, 1)
+        meant = f"; did you mean {kind.__name__}.{near[0]}" if near else ""
+        raise IllegalArgumentError(
+            f"{name} is {value!r:.80}, it must be one of {members}{meant}"
+        ) from None

@@ -15,9 +15,9 @@ from cometmq.client.consuming.listening import (
     FunctionListener,
     Listener,
     Verdict,
-    check_none_means,
     takes_await,
 )
+from cometmq.client.consuming.nothing_returned import check_none_means
 from cometmq.errors import IllegalArgumentError, KeyStoreError
 from cometmq.idempotent.keys import MAX_KEY_LENGTH, KeyState, KeyStore, check_seconds
 from cometmq.model.message import MessageExt

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
-from typing import Final, Self
+from typing import Final, Never, Self
 
-from cometmq.errors import IllegalArgumentError
+from cometmq.errors import IllegalArgumentError, UnknownOptionError
 from cometmq.model import properties as p
 from cometmq.model.durations import Duration, Moment, epoch_ms, milliseconds
 
 _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
+
+
+_OPTIONS: Final = (
+    "tags", "keys", "flag", "properties", "wait_store_ok", "delay_level", "delay_ms", "deliver_at_ms",
+)  # fmt: skip
+# The names that other clients, and other languages, have for them.
+_ELSEWHERE: Final = {
+    "tag": "tags",
+    "key": "keys",
+    "headers": "properties",
+    "header": "properties",
+    "attributes": "properties",
+    "delay": "delay_ms",
+    "delay_s": "delay_ms",
+    "deliver_at": "deliver_at_ms",
+    "delivery_timestamp": "deliver_at_ms",
+}
 
 
 class Message:
@@ -50,7 +68,10 @@ class Message:
         delay_level: int = 0,
         delay_ms: Duration | None = None,
         deliver_at_ms: Moment | None = None,
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            raise _unknown(next(iter(unknown)))
         self.topic = topic
         self.body = body
         self.flag = flag
@@ -276,6 +297,14 @@ class MessageExt(Message):
             f"queue_offset={self.queue_offset}, body=<{len(self.body)} bytes>, "
             f"reconsume_times={self.reconsume_times}, properties={self.properties!r})"
         )
+
+
+def _unknown(name: str) -> UnknownOptionError:
+    near = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, _OPTIONS, 1)), None)
+    return UnknownOptionError(
+        f"Message has no {name!r}{'' if near is None else f'; did you mean {near}'}. Beside topic and "
+        f"body it has {', '.join(_OPTIONS)}"
+    )
 
 
 def _number(text: str | None) -> int | None:

@@ -18,8 +18,8 @@ from cometmq.client.consuming.listening import (
     TaskRunner,
     ThreadRunner,
     listener_runner,
-    refusing_none,
 )
+from cometmq.client.consuming.nothing_returned import refusing_none
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue

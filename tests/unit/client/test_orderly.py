@@ -76,7 +76,7 @@ async def test_messages_come_one_after_the_other(fake: FakeInstance) -> None:
     [
         ConsumeResult.SUSPEND,
         ConsumeResult.RECONSUME_LATER,
-        None,
+        "no verdict",
         ValueError("x"),
         ConsumeReport(ConsumeResult.SUSPEND, suspend_current_queue_time_ms=10),
     ],

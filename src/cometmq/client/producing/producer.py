@@ -1,4 +1,7 @@
-"""Provides the asyncio producer (Java: DefaultMQProducer)."""
+"""Provides the asyncio producer (Java: DefaultMQProducer).
+
+Longer than 500 lines: these are the ways to send, a short one each.
+"""
 
 from __future__ import annotations
 
