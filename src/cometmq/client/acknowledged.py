@@ -25,8 +25,8 @@ class AcknowledgedMessage(MessageExt):
     async def ack(self) -> None: ...
 
     @abstractmethod
-    async def _give_back(self) -> None:
-        """Give the message back with the delay that nobody chose."""
+    async def _give_back(self, error: BaseException | None) -> None:
+        """Give the message back because of `error`, with the delay that nobody chose."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -42,7 +42,7 @@ class AcknowledgedMessage(MessageExt):
         if exc_type is None:
             await self.ack()
         elif issubclass(exc_type, Exception):
-            await self._give_back()
+            await self._give_back(exc)
 
     def _end(self, how: str) -> None:
         self._check_open(how)

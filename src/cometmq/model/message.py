@@ -9,6 +9,7 @@ from typing import Final, Never, Self
 from cometmq.errors import IllegalArgumentError, UnknownOptionError
 from cometmq.model import properties as p
 from cometmq.model.durations import Duration, Moment, epoch_ms, milliseconds
+from cometmq.model.failure import Failure, noted_failure
 
 _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
 _INT32_MAX: Final = 2**31 - 1
@@ -283,6 +284,26 @@ class MessageExt(Message):
         self.store_host = store_host
         self.reconsume_times = reconsume_times
         self.prepared_transaction_offset = prepared_transaction_offset
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic that the message was first sent to, also if it was read from a retry topic or from
+        the dead letters.
+        """
+        if not self.topic.startswith(("%RETRY%", "%DLQ%")):
+            return self.topic
+        properties = self.properties
+        return properties.get(p.RETRY_TOPIC) or properties.get(p.DLQ_ORIGIN_TOPIC) or self.topic
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the last delivery failed: exception type, text, and the member that failed; None if nobody
+        noted it. `reconsume_times` is the number of deliveries that failed.
+
+        CometMQ's consumers note it on what they give back, and CometMQ's brokers keep it; see the
+        option `note_failures`.
+        """
+        return noted_failure(self.properties)
 
     def copy_to(self, other: MessageExt) -> None:
         """Give `other`, of a class derived from this one, the content of this message; they share it."""

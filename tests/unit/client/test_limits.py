@@ -97,7 +97,9 @@ def test_a_message_names_the_option_that_is_meant(given: dict[str, Any], meant: 
     ):
         Message("t", b"x", **given)
     nonsense: Any = {"xyz": 1}
-    with pytest.raises(TypeError, match=r"Message has no 'xyz'. Beside topic and body it has tags,"):
+    with pytest.raises(
+        TypeError, match=r"Message has no 'xyz'. Beside topic and body it has tags,"
+    ):
         Message("t", b"x", **nonsense)
 
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.client.limits import check_callable, check_range
+from cometmq.client.limits import check_callable, check_flag, check_range
 from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
 from cometmq.client.membership.offset_store import local_directory
 from cometmq.client.options import choice
@@ -31,12 +31,14 @@ class GroupOptions(TracedOptions):
     pull_threshold_for_queue: int = 1000
     pull_threshold_size_for_queue_bytes: int = PULL_THRESHOLD_SIZE_BYTES
     consume_max_span: int = 2000
+    note_failures: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range("pull_threshold_for_queue", self.pull_threshold_for_queue, 1, 65535)
         size_bytes = self.pull_threshold_size_for_queue_bytes
         check_range("pull_threshold_size_for_queue_bytes", size_bytes, 1, 1024**3)
+        check_flag("note_failures", self.note_failures)
         check_range("consume_max_span", self.consume_max_span, 1, 65535)
         if self.consume_timestamp_ms is not None:
             check_range("consume_timestamp_ms", self.consume_timestamp_ms, 0, 2**63 - 1)

@@ -76,6 +76,11 @@ class ConsumeJob:
         return self.outcome if isinstance(self.outcome, BaseException) else None
 
     @property
+    def cause(self) -> BaseException | str:
+        """The note on messages that come again: the exception, or the name of the result."""
+        return self.failure or (self.result.name if self.answered else f"returned {self.outcome!r}")
+
+    @property
     def plain_success(self) -> bool:
         """True when the listener returned SUCCESS, not in a report: all messages are done with."""
         return self.result is ConsumeResult.SUCCESS and self.outcome is _UNSAID

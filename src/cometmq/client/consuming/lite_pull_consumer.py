@@ -115,6 +115,7 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
             pull=PullOptions(options.pull_batch_size, flow=flow, lite=True),
             pull_threshold_for_all=options.pull_threshold_for_all,
             on_damaged=options.on_damaged,
+            note_failures=options.note_failures,
             namespace=self._namespace,
             hooks=self._hooks,
         )

@@ -109,7 +109,9 @@ class LitePullMember:
         )
         self._arrived = asyncio.Event()
         self._closing = False
-        self._returns = Returns(instance, group, None, options.namespace)
+        self._returns = Returns(
+            instance, group, None, options.namespace, note_failures=options.note_failures
+        )
         visible_group = options.namespace.unwrap(group)
         self._pulls = PullContext(
             instance=instance,
@@ -253,7 +255,11 @@ class LitePullMember:
             self._offsets.update(process_queue.queue, below, increase_only=False)
 
     async def give_back(
-        self, process_queue: ProcessQueue, message: MessageExt, delay_ms: int | None
+        self,
+        process_queue: ProcessQueue,
+        message: MessageExt,
+        delay_ms: int | None,
+        error: BaseException | None,
     ) -> None:
         """Have a message come again later: by the group's retry topic, else from this member.
 
@@ -261,7 +267,7 @@ class LitePullMember:
         """
         if self._sends_back:
             level = 0 if delay_ms is None else level_of(delay_ms)
-            await self._returns.send_back(message, level)
+            await self._returns.send_back(message, level, error or "nack")
             self.acknowledge(process_queue, message)
             return
         message.reconsume_times += 1

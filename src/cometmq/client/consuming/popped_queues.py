@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from cometmq.client.consuming.consume_hooks import Admission
-from cometmq.client.consuming.consumption import Finish, QueueConsumption
+from cometmq.client.consuming.consumption import Cause, Finish, QueueConsumption
 from cometmq.client.consuming.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.rebalance import Division
@@ -208,15 +208,18 @@ class PoppedQueues:
         else:
             consumption.submit(process_queue, messages)
 
-    async def refuse(self, process_queue: ProcessQueue, message: MessageExt, level: int) -> None:
+    async def refuse(
+        self, process_queue: ProcessQueue, message: MessageExt, level: int, cause: Cause = None
+    ) -> None:
         """Have the group get a message again later, or make it a dead letter after the last try.
 
         CometMQ's brokers make dead letters themselves after the group's retryMaxTimes. Java's brokers do
-        not, and Java's consumer drops the message. Raises CometMQError.
+        not, and Java's consumer drops the message. The `cause` goes with a dead letter only: the message of
+        a retry is the one that was popped. Raises CometMQError.
         """
         if level < 0 or message.reconsume_times >= self._most_times:
             # A message that the broker takes here is acknowledged afterwards.
-            await self._returns.send_back(message, level)
+            await self._returns.send_back(message, level, cause)
             return
         await self.held.give_back(process_queue, message, delay_ms(level, message.reconsume_times))
 

@@ -20,7 +20,11 @@ class Holder(Protocol):
     def acknowledge(self, process_queue: ProcessQueue, message: MessageExt) -> None: ...
 
     async def give_back(
-        self, process_queue: ProcessQueue, message: MessageExt, delay_ms: int | None
+        self,
+        process_queue: ProcessQueue,
+        message: MessageExt,
+        delay_ms: int | None,
+        error: BaseException | None,
     ) -> None: ...
 
 
@@ -74,12 +78,15 @@ class PulledMessage(AcknowledgedMessage):
         if delay_ms is not None:
             delay_ms = milliseconds(delay_ms)
             check_range("delay_ms", delay_ms, 0, MOST_DELAY_MS)
+        await self._nack(delay_ms, None)
+
+    async def _nack(self, delay_ms: int | None, error: BaseException | None) -> None:
         self._end("given back")
         try:
-            await self._holder.give_back(self._process_queue, self, delay_ms)
+            await self._holder.give_back(self._process_queue, self, delay_ms, error)
         except BaseException:
             self._is_done = False
             raise
 
-    async def _give_back(self) -> None:
-        await self.nack()
+    async def _give_back(self, error: BaseException | None) -> None:
+        await self._nack(None, error)

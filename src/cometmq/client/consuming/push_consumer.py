@@ -142,6 +142,10 @@ class PushConsumer(GroupConsumer[GroupMember]):
     RECONSUME_LATER, the old meaning, messages for which the listener returns None come again;
     this is deprecated.
 
+    A message that comes again, and a dead letter, says why the delivery before failed
+    (`MessageExt.failure`): the exception's type and text, and the member. `note_failures=False` leaves
+    that out, for exceptions with texts that nobody else may read.
+
     `consume_from` says where a group without a stored offset begins. `consume_timestamp_ms` is the
     time for ConsumeFromWhere.TIMESTAMP (default: half an hour ago). The consumer pulls no more of a
     queue while more than `pull_threshold_for_queue` messages or
@@ -210,6 +214,7 @@ class PushConsumer(GroupConsumer[GroupMember]):
             hooks=self._hooks,
             max_reconsume_times=options.max_reconsume_times,
             on_damaged=options.on_damaged,
+            note_failures=options.note_failures,
             allocation=options.allocation,
             division=options.division,
             pop=PopOptions(

@@ -60,6 +60,7 @@ class MemberOptions:
     on_damaged: DamagedMessage = DamagedMessage.SKIP
     namespace: Namespace = NO_NAMESPACE
     hooks: HookList = field(default_factory=HookList)
+    note_failures: bool = True
 
     @property
     def clustering(self) -> bool:

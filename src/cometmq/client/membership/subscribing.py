@@ -23,7 +23,8 @@ def message_selector(
     """
     _check_one(topic)
     check_topic(topic)
-    for name, value in (("tags", tags), ("sql", sql), ("predicate", predicate)):
+    values: list[tuple[str, object]] = [("tags", tags), ("sql", sql), ("predicate", predicate)]
+    for name, value in values:
         if value is not None and not isinstance(value, str):
             meant = _meant(value) if name == "tags" else ""
             raise IllegalArgumentError(

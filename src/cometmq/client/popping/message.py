@@ -83,5 +83,5 @@ class ReceivedMessage(AcknowledgedMessage):
         self._check_open("extended")
         await self._acknowledging().hide(self._receipt, invisible_ms)
 
-    async def _give_back(self) -> None:
+    async def _give_back(self, _error: BaseException | None) -> None:
         await self.nack()
