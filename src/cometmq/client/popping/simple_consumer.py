@@ -362,6 +362,7 @@ class SimpleConsumer(TracedClient):
             if self._options.from_newest
             else ConsumeFromWhere.FIRST_OFFSET
         )
+        instance.tasks.spawn(instance.look_for_servers(self.group), "look for servers")
         instance.add_consumer(_Member(self._group, self._subscriptions, consume_from.value))
         instance.heartbeats.beat_new()
 

@@ -452,6 +452,7 @@ class Producer(TracedClient):
         self._join(instance)
         self._opened = instance
         self._tasks = TaskOwner(f"producer-{self._group}")
+        self._tasks.spawn(instance.look_for_servers(self.group), "look for servers")
         self._pending = Pending(self._tasks, self._max_pending_sends, self._max_pending_bytes)
         self._oneways = Oneways()
         faults = None
