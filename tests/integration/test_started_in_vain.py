@@ -1,4 +1,4 @@
-"""What clients say at once when they start in vain, by both faces."""
+"""Start clients in vain, by both faces: the warnings that come at once, each with its remedy."""
 
 from __future__ import annotations
 
