@@ -25,6 +25,7 @@ from .client.producing.transaction_producer import TransactionListener
 from .client.sync import (
     LitePullConsumer,
     Producer,
+    PulledMessage,
     PushConsumer,
     ReceivedMessage,
     SimpleConsumer,
@@ -81,6 +82,7 @@ __all__ = [
     "Producer",
     "PullResult",
     "PullStatus",
+    "PulledMessage",
     "PushConsumer",
     "ReceivedMessage",
     "RpcHook",

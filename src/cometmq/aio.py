@@ -2,6 +2,7 @@
 
 from cometmq.admin.client import AdminClient
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer
+from cometmq.client.consuming.pulled_message import PulledMessage
 from cometmq.client.consuming.push_consumer import PushConsumer
 from cometmq.client.popping.message import ReceivedMessage
 from cometmq.client.popping.simple_consumer import SimpleConsumer
@@ -13,6 +14,7 @@ __all__ = [
     "AdminClient",
     "LitePullConsumer",
     "Producer",
+    "PulledMessage",
     "PushConsumer",
     "ReceivedMessage",
     "SimpleConsumer",

@@ -14,9 +14,9 @@ CometMQError
 ├── LimitError                a named limit of a server refuses a request
 ├── SendForbiddenError        a hook of the user's forbade a send
 ├── RemotingError             the exchange with a peer failed
-│   ├── ConnectError
-│   ├── ConnectionLostError
-│   ├── RequestTimeoutError
+│   ├── ConnectError          (also a ConnectionError)
+│   ├── ConnectionLostError   (also a ConnectionError)
+│   ├── RequestTimeoutError   (also a TimeoutError)
 │   │   └── SilentServerError a server has said nothing to anybody for a while
 │   ├── TooManyRequestsError  a named limit of ours refused the call
 │   └── RpcHookError          an RPC hook of the user's failed
@@ -137,6 +137,7 @@ def _unpickled(
     kind: type[CometMQError], args: tuple[Any, ...], state: dict[str, Any]
 ) -> CometMQError:
     error = kind.__new__(kind, *args)
+    error.args = args  # an OSError has none before its constructor ran
     error.__dict__.update(state)
     return error
 
@@ -245,20 +246,20 @@ class RemotingError(CometMQError):
     stored = Stored.UNKNOWN
 
 
-class ConnectError(RemotingError):
+class ConnectError(RemotingError, ConnectionError):
     """No connection could be made."""
 
     refresh_route = True
     stored = Stored.NO
 
 
-class ConnectionLostError(RemotingError):
+class ConnectionLostError(RemotingError, ConnectionError):
     """The connection closed during the call: the peer may or may not have served the call."""
 
     refresh_route = True
 
 
-class RequestTimeoutError(RemotingError):
+class RequestTimeoutError(RemotingError, TimeoutError):
     """No answer came in time: the peer may or may not have served the call."""
 
     refresh_route = True

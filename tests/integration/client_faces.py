@@ -70,6 +70,9 @@ class Face(Protocol):
     def received(self, messages: list[Any]) -> list[Any]:
         """Return messages whose methods are called like those of a blocking consumer's."""
 
+    def following(self, consumer: Any) -> Iterator[Any]:
+        """Return the iteration over a consumer; the messages' methods are called as by `received`."""
+
     def started(self, client: Any) -> Any:
         """Start a client that is closed at the test's end."""
 
@@ -102,6 +105,9 @@ class BlockingFace:
 
     def received(self, messages: list[Any]) -> list[Any]:
         return messages
+
+    def following(self, consumer: Any) -> Iterator[Any]:
+        return iter(consumer)
 
     def producer(self, group: str, **options: Any) -> Any:
         return self.started(self.new_producer(group, **options))
@@ -181,6 +187,15 @@ class AsyncFace(BlockingFace):
     def received(self, messages: list[Any]) -> list[Any]:
         return [OnLoop(message, self.driver) for message in messages]
 
+    def following(self, consumer: Any) -> Iterator[Any]:
+        messages = aiter(consumer.client)
+
+        async def following() -> Any:
+            return await anext(messages, None)
+
+        while (message := self.driver.call(following())) is not None:
+            yield from self.received([message])
+
     def listener(self, handle: Handle) -> Any:
         async def listen(messages: list[MessageExt]) -> Any:
             outcome = handle(messages)
@@ -212,6 +227,13 @@ class OnLoop:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.client, name)
         return self._caller(value) if callable(value) else value
+
+    def __enter__(self) -> OnLoop:
+        self._caller(self.client.__aenter__)()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._caller(self.client.__aexit__)(*failure)
 
     def _caller(self, method: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **kwargs: Any) -> Any:

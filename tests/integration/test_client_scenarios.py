@@ -312,21 +312,53 @@ def test_a_message_whose_listener_fails_comes_again(face: Face, name: str) -> No
         failure = messages[0].tags if messages[0].reconsume_times == 0 else "none-now"
         if failure == "raises":
             raise ValueError("the listener's own error")
-        if failure == "nothing":
-            return None
         return ConsumeResult.RECONSUME_LATER if failure == "later" else ConsumeResult.SUCCESS
 
     producer = face.producer(name)
     face.consumer(name, name, fail_once, consume_from=FIRST)
-    failures = ["raises", "nothing", "later"]
+    failures = ["raises", "later"]
     for failure in [*failures, "good"]:
         producer.send(Message(name, failure.encode(), tags=failure, keys=["k"]))
-    received.wait_for(7)
+    received.wait_for(5)
     times: dict[str | None, list[int]] = {}
     for message in received.messages:
         times.setdefault(message.tags, []).append(message.reconsume_times)
         assert (message.topic, message.keys) == (name, ("k",))
     assert times == {"good": [0], **{failure: [0, 1] for failure in failures}}
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_listener_that_returns_nothing_has_consumed_its_message(
+    face: Face, name: str, orderly: bool
+) -> None:
+    received = Received(None)
+    consumer = face.consumer(name, name, received.handle, consume_from=FIRST, orderly=orderly)
+    result = face.producer(name).send(Message(name, b"1"))
+    received.wait_for(1)
+    eventually(lambda: consumer.load().cached.get(name, (0, 0))[1] == 0)
+    consumer.close()
+    later = Received()
+    face.consumer(name, name, later.handle, consume_from=FIRST)
+    face.producer(f"{name}-2").send(Message(name, b"2"), queue=result.queue)
+    assert [message.body for message in later.wait_for(1)] == [b"2"]
+    assert received.bodies == [b"1"]
+
+
+def test_the_old_meaning_of_none_is_there_for_the_asking_and_deprecated(
+    face: Face, name: str
+) -> None:
+    times: list[int] = []
+
+    def handle(messages: list[MessageExt]) -> ConsumeResult | None:
+        times.append(messages[0].reconsume_times)
+        return None if messages[0].reconsume_times == 0 else ConsumeResult.SUCCESS
+
+    with pytest.warns(DeprecationWarning, match="raise an exception, or return ConsumeResult.REC"):
+        face.consumer(
+            name, name, handle, consume_from=FIRST, none_means=ConsumeResult.RECONSUME_LATER
+        )
+    face.producer(name).send(Message(name, b"1"))
+    eventually(lambda: times == [0, 1])
 
 
 def test_flow_control_bounds_what_one_queue_holds(face: Face, name: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +276,116 @@ def test_wrong_use_is_told(face: Face, name: str) -> None:
         consumer.poll()
     with pytest.raises(IllegalArgumentError, match="auto_commit_interval_ms is 1"):
         face.new_lite_pull_consumer(name, auto_commit_interval_ms=1)
+
+
+def follow(face: Face, consumer: Any, count: int) -> list[Any]:
+    """Return the next `count` messages of an iteration, none of them acknowledged."""
+    return list(islice(face.following(consumer), count))
+
+
+def test_an_iteration_commits_below_the_lowest_message_that_is_not_acknowledged(
+    face: Face, name: str
+) -> None:
+    fill(face, name, 6)
+    consumer = assigned(face, name, 0)
+    messages = follow(face, consumer, 5)
+    assert [message.body for message in messages] == numbers(5)
+    for index in (1, 2, 4):
+        messages[index].ack()
+    assert consumer.committed(queue_of(name)) in (None, 0)
+    messages[0].ack()
+    assert consumer.committed(queue_of(name)) == 3
+    with pytest.raises(ClientStateError, match="acknowledged or given back"):
+        messages[0].nack()
+    consumer.close()
+    again = assigned(face, name, 0)
+    assert [message.body for message in follow(face, again, 3)] == numbers(6, 3)
+
+
+def test_an_iteration_without_auto_commit_commits_what_was_acknowledged(
+    face: Face, name: str
+) -> None:
+    fill(face, name, 4)
+    consumer = assigned(face, name, 0, auto_commit=False)
+    for message in follow(face, consumer, 2):
+        message.ack()
+    assert consumer.committed(queue_of(name)) is None
+    consumer.commit()
+    assert consumer.committed(queue_of(name)) == 2
+
+
+def test_a_message_whose_block_raises_comes_again_by_the_retry_topic(face: Face, name: str) -> None:
+    fill(face, name, 2)
+    consumer = subscribed(face, name)
+    following = face.following(consumer)
+    first = next(following)
+    first.nack(1000)
+    second = next(following)
+    with pytest.raises(ConnectionError), second:
+        raise ConnectionError("the bank does not answer")
+    eventually(lambda: consumer.committed(queue_of(name)) == 2)
+    again = next(following)
+    assert (again.body, again.topic, again.reconsume_times) == (first.body, name, 1)
+    with again:
+        pass
+    with pytest.raises(ClientStateError, match="acknowledged or given back"):
+        again.ack()
+
+
+def test_a_message_given_back_by_a_consumer_with_assigned_queues_holds_its_offset(
+    face: Face, name: str
+) -> None:
+    fill(face, name, 2)
+    consumer = assigned(face, name, 0)
+    following = face.following(consumer)
+    next(following).nack(10)
+    seen = [next(following), next(following)]
+    again = next(message for message in seen if message.body == b"0")
+    (other,) = (message for message in seen if message.body == b"1")
+    other.ack()
+    assert again.reconsume_times == 1
+    assert consumer.committed(queue_of(name)) in (None, 0)
+    again.ack()
+    assert consumer.committed(queue_of(name)) == 2
+
+
+def test_messages_that_are_not_acknowledged_hold_up_the_pulls(face: Face, name: str) -> None:
+    fill(face, name, 40)
+    consumer = assigned(face, name, 0, pull_threshold_for_queue=10, pull_batch_size=10)
+    following = face.following(consumer)
+    messages = [next(following) for _ in range(11)]
+    held = consumer.load().cached[name].messages
+    assert 11 <= held <= 20
+    messages += [next(following) for _ in range(held - 11)]
+    assert consumer.load().cached[name].messages == held
+    for message in messages:
+        message.ack()
+    for number in range(held, 40):
+        message = next(following)
+        assert message.body == b"%d" % number
+        message.ack()
+
+
+def test_an_acknowledgement_after_a_seek_changes_no_offset(face: Face, name: str) -> None:
+    fill(face, name, 4)
+    consumer = assigned(face, name, 0)
+    messages = follow(face, consumer, 3)
+    consumer.seek(queue_of(name), 0)
+    for message in messages:
+        message.ack()
+    assert consumer.committed(queue_of(name)) in (None, 0)
+    assert [message.body for message in follow(face, consumer, 4)] == numbers(4)
+
+
+def test_an_iteration_ends_when_the_consumer_is_closed(face: Face, name: str) -> None:
+    fill(face, name, 1)
+    consumer = assigned(face, name, 0)
+    following = face.following(consumer)
+    next(following).ack()
+    rest: list[Any] = []
+    thread = threading.Thread(target=lambda: rest.extend(following))
+    thread.start()
+    consumer.close()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert rest == []

@@ -17,7 +17,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 from cometmq.admin.checkup_texts import Checked, Found, Reached, Repair
 from cometmq.admin.groups.pops import PoppedTopic, popped_topics
 from cometmq.admin.messages.reading import settings_of
-from cometmq.errors import AccessDeniedError, CometMQError, ConnectError, RemoteError
+from cometmq.errors import (
+    AccessDeniedError,
+    CometMQError,
+    ConnectError,
+    RemoteError,
+    RequestTimeoutError,
+)
 from cometmq.model.finding import Finding, error, ok, warning
 from cometmq.model.keyed_text import text_of
 from cometmq.model.names import TRACE_TOPIC, is_system_group
@@ -375,7 +381,7 @@ class ClusterCheckup:
         return Found.ANSWERED(ms=took_ms, kind=kind, version=version)
 
     def _fault(self, fault: Exception) -> str:
-        if isinstance(fault, TimeoutError):
+        if isinstance(fault, TimeoutError) and not isinstance(fault, CometMQError):
             return Found.NO_ANSWER(seconds=self._timeout_s)
         return text_of(fault)
 
@@ -411,6 +417,8 @@ async def probe(
         )
         if kind == "broker" and ready:
             return str(answer.body.table.get("refusing", ""))
+    except RequestTimeoutError as fault:
+        return str(fault)
     except TimeoutError:
         return f"{address} did not answer within {timeout_s:g} s"
     except RemoteError as refusal:

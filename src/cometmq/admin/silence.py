@@ -116,6 +116,8 @@ class Silences:
                     return await call
                 finally:
                     timer.cancel()
+        except RequestTimeoutError:  # the call's own
+            raise
         except TimeoutError as error:
             raise self._error(address, what, self._note(address, began_s)) from error
 

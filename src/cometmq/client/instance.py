@@ -20,6 +20,7 @@ from cometmq.client.cluster.inspection import InspectedMember, Inspection
 from cometmq.client.cluster.namesrv_api import NamesrvApi
 from cometmq.client.cluster.routes import REFRESH_INTERVAL_S, RouteCache
 from cometmq.client.identity import client_id
+from cometmq.client.limits import NAMESRV_VARIABLE
 from cometmq.client.producing.requests import Replies, reply_topic
 from cometmq.errors import (
     ClientStateError,
@@ -193,6 +194,19 @@ class ClientInstance:
         await self.heartbeats.introduce()
 
     # Failures
+
+    async def look_for_servers(self, group: str) -> None:
+        """Warn if no name server can be reached at the start of a client of `group`."""
+        try:
+            await self.routes.reach()
+        except CometMQError as error:
+            log.warning(
+                "no name server can be reached, the client goes on trying",
+                group=group,
+                namesrv=";".join(self.namesrv),
+                reason=str(error),
+                remedy=f"start one, or check namesrv= and the environment's {NAMESRV_VARIABLE}",
+            )
 
     def report_failure(self, error: CometMQError, topic: str, address: str | None) -> None:
         """Renew the route and reach for the broker again, after a call for `topic` failed."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any, Final
 
 from cometmq.errors import IllegalArgumentError
@@ -33,6 +35,8 @@ _MAY_BE_EMPTY: Final = (p.TAGS, p.KEYS)
 _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
 # A character takes at most this many bytes in UTF-8, so shorter texts need no encoding.
 _UTF8_FACTOR: Final = 4
+_NO_HOST: Final = re.compile(r"[^\w.:%\[\]-]")
+_DOTTED: Final = re.compile(r"[0-9.]+")
 
 
 class MessageChecks:
@@ -176,6 +180,7 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise IllegalArgumentError(
             f"{name} is {value!r}, a {type(value).__name__}; it must be a whole number in {low}..{high}"
+            + (" or a timedelta" if name.endswith("_ms") else "")
         )
     if not low <= value <= high:
         raise IllegalArgumentError(f"{name} is {value}, it must lie in {low}..{high}")
@@ -270,4 +275,21 @@ def parse_addresses(namesrv: str | Sequence[str]) -> list[str]:
             raise IllegalArgumentError(
                 f"{address!r} is no name-server address of the form host:port"
             )
+        fault = _host_fault(host)
+        if fault:
+            raise IllegalArgumentError(f"{address!r} is no name-server address: {fault}")
     return addresses
+
+
+def _host_fault(host: str) -> str:
+    """Say why a text cannot be the name or address of a host; "" if it can."""
+    if "://" in host:
+        return f"it has the scheme {host.partition('://')[0]!r}; pass host:port alone"
+    if _NO_HOST.search(host):
+        return f"{host!r} has characters that no host name has"
+    if _DOTTED.fullmatch(host):
+        try:
+            ip_address(host)
+        except ValueError:
+            return f"{host} is no IPv4 address"
+    return ""

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, get_type_hints
 
 from cometmq.errors import IllegalArgumentError, UnknownOptionError
+from cometmq.model.durations import Converted
 from cometmq.runtime.surroundings import current
 
 EnumT = TypeVar("EnumT", bound=Enum)
@@ -35,7 +36,7 @@ def takes(
     simulations replace them (docs/internals/virtual-time.md).
     """
     surroundings: frozenset[str] = getattr(record, _SURROUNDINGS, frozenset())
-    hints = get_type_hints(record if is_dataclass(record) else getattr(record, "__init__"))  # noqa: B009 - mypy minds it written out
+    hints = _given_types(record if is_dataclass(record) else getattr(record, "__init__"))  # noqa: B009 - mypy minds it written out
     stated = inspect.signature(record)
     signature = stated.replace(
         parameters=[
@@ -72,6 +73,14 @@ def takes(
         return construct
 
     return decorate
+
+
+def _given_types(record: object) -> dict[str, Any]:
+    """Return the types that a record's parameters take; for a converted option, the types of before."""
+    return {
+        name: hint.given if isinstance(hint, type) and issubclass(hint, Converted) else hint
+        for name, hint in get_type_hints(record).items()
+    }
 
 
 class NamesOptions:
@@ -128,4 +137,9 @@ def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
         return kind(value)
     except ValueError:
         members = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
-        raise IllegalArgumentError(f"{name} is {value!r}, it must be one of {members}") from None
+        known = [member.name for member in kind]
+        near = difflib.get_close_matches(str(value).upper().replace("-", "_"), known, 1)
+        meant = f"; did you mean {kind.__name__}.{near[0]}" if near else ""
+        raise IllegalArgumentError(
+            f"{name} is {value!r:.80}, it must be one of {members}{meant}"
+        ) from None

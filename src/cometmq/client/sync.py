@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from cometmq.client.blocking import awaited
 from cometmq.client.blocking_client import BlockingClient
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
+from cometmq.client.consuming.pulled_message import PulledMessage as AsyncPulledMessage
 from cometmq.client.consuming.push_consumer import ListenerT
 from cometmq.client.consuming.push_consumer import PushConsumer as AsyncPushConsumer
 from cometmq.client.options import takes
@@ -30,6 +31,7 @@ from cometmq.client.producing.selectors import QueueSelector
 from cometmq.client.producing.transaction_producer import (
     TransactionProducer as AsyncTransactionProducer,
 )
+from cometmq.model.durations import Duration, Moment
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
@@ -38,6 +40,11 @@ from cometmq.model.results import (
     SendResult,
     TransactionSendResult,
 )
+
+AsyncT = TypeVar("AsyncT")
+BlockingT = TypeVar("BlockingT")
+# Runs a coroutine on the loop thread and returns its result.
+_Call = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Producer(BlockingClient, of=AsyncProducer):
@@ -57,7 +64,7 @@ class Producer(BlockingClient, of=AsyncProducer):
         self,
         message: Message,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: Any = None,
@@ -73,7 +80,7 @@ class Producer(BlockingClient, of=AsyncProducer):
         message: Message,
         callback: SendCallback | None = None,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: Any = None,
@@ -94,7 +101,7 @@ class Producer(BlockingClient, of=AsyncProducer):
         self,
         message: Message,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: Any = None,
@@ -110,7 +117,7 @@ class Producer(BlockingClient, of=AsyncProducer):
         message: Message,
         callback: RequestCallback | None = None,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: Any = None,
@@ -145,12 +152,12 @@ class Producer(BlockingClient, of=AsyncProducer):
         self,
         messages: Iterable[Message],
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
     ) -> SendResult:
         return self._call(self._async.send_batch(messages, timeout_ms=timeout_ms, queue=queue))
 
-    def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+    def recall(self, topic: str, recall_handle: str, *, timeout_ms: Duration | None = None) -> str:
         return self._call(self._async.recall(topic, recall_handle, timeout_ms=timeout_ms))
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -171,7 +178,7 @@ class TransactionProducer(Producer, of=AsyncTransactionProducer):
         BlockingClient.__init__(self, asynchronous)
 
     def send_in_transaction(
-        self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
+        self, message: Message, arg: Any = None, *, timeout_ms: Duration | None = None
     ) -> TransactionSendResult:
         return self._call(
             self._transactional.send_in_transaction(message, arg, timeout_ms=timeout_ms)
@@ -220,39 +227,23 @@ class PushConsumer(BlockingClient, of=AsyncPushConsumer):
         self._apply(self._async.set_concurrency, concurrency)
 
 
-class ReceivedMessage(MessageExt):
-    """Holds a message like `cometmq.aio.ReceivedMessage`, whose methods it has, but blocks.
-
-    with message:        # acknowledges it, or gives it back if the block raises
-        handle(message.body)
-    """
+class _Acknowledged(MessageExt):
+    """Is the base of messages whose methods run on the loop thread, by `call`."""
 
     __slots__ = ("_async", "_call")
 
-    _async: AsyncReceivedMessage
-    _call: Callable[[Coroutine[Any, Any, None]], None]
+    _async: AsyncReceivedMessage | AsyncPulledMessage
+    _call: _Call
 
-    @classmethod
-    def of(
-        cls, message: AsyncReceivedMessage, call: Callable[[Coroutine[Any, Any, None]], None]
-    ) -> ReceivedMessage:
-        """Return a message whose methods run on the loop thread, by `call`."""
-        received = object.__new__(cls)
-        message.copy_to(received)
-        received._async = message
-        received._call = call
-        return received
+    def _over(self, message: AsyncReceivedMessage | AsyncPulledMessage, call: _Call) -> None:
+        message.copy_to(self)
+        self._async = message
+        self._call = call
 
     def ack(self) -> None:
         self._call(self._async.ack())
 
-    def nack(self, delay_ms: int = 0) -> None:
-        self._call(self._async.nack(delay_ms))
-
-    def extend(self, invisible_ms: int) -> None:
-        self._call(self._async.extend(invisible_ms))
-
-    def __enter__(self) -> ReceivedMessage:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -262,6 +253,51 @@ class ReceivedMessage(MessageExt):
         traceback: TracebackType | None,
     ) -> None:
         self._call(self._async.__aexit__(exc_type, exc, traceback))
+
+
+class ReceivedMessage(_Acknowledged):
+    """Holds a message like `cometmq.aio.ReceivedMessage`, whose methods it has, but blocks.
+
+    with message:        # acknowledges it, or gives it back if the block raises
+        handle(message.body)
+    """
+
+    __slots__ = ()
+
+    _async: AsyncReceivedMessage
+
+    @classmethod
+    def of(cls, message: AsyncReceivedMessage, call: _Call) -> ReceivedMessage:
+        received = object.__new__(cls)
+        received._over(message, call)
+        return received
+
+    def nack(self, delay_ms: Duration = 0) -> None:
+        self._call(self._async.nack(delay_ms))
+
+    def extend(self, invisible_ms: Duration) -> None:
+        self._call(self._async.extend(invisible_ms))
+
+
+class PulledMessage(_Acknowledged):
+    """Holds a message like `cometmq.aio.PulledMessage`, whose methods it has, but blocks.
+
+    with message:        # acknowledges it, or gives it back if the block raises
+        handle(message.body)
+    """
+
+    __slots__ = ()
+
+    _async: AsyncPulledMessage
+
+    @classmethod
+    def of(cls, message: AsyncPulledMessage, call: _Call) -> PulledMessage:
+        pulled = object.__new__(cls)
+        pulled._over(message, call)
+        return pulled
+
+    def nack(self, delay_ms: Duration | None = None) -> None:
+        self._call(self._async.nack(delay_ms))
 
 
 class SimpleConsumer(BlockingClient, of=AsyncSimpleConsumer):
@@ -287,8 +323,8 @@ class SimpleConsumer(BlockingClient, of=AsyncSimpleConsumer):
         self,
         max_messages: int | None = None,
         *,
-        invisible_ms: int | None = None,
-        wait_ms: int | None = None,
+        invisible_ms: Duration | None = None,
+        wait_ms: Duration | None = None,
     ) -> list[ReceivedMessage]:
         return [
             ReceivedMessage.of(message, self._call)
@@ -298,18 +334,18 @@ class SimpleConsumer(BlockingClient, of=AsyncSimpleConsumer):
         ]
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        return _blocking(aiter(self._async), self._call)
+        return _blocking(aiter(self._async), self._call, ReceivedMessage.of)
 
 
 def _blocking(
-    messages: AsyncIterator[AsyncReceivedMessage], call: Callable[[Coroutine[Any, Any, Any]], Any]
-) -> Iterator[ReceivedMessage]:
+    messages: AsyncIterator[AsyncT], call: _Call, of: Callable[[AsyncT, _Call], BlockingT]
+) -> Iterator[BlockingT]:
     """Yield the messages of an asyncio consumer; `call` runs a coroutine on its loop."""
     while (message := call(_next(messages))) is not None:
-        yield ReceivedMessage.of(message, call)
+        yield of(message, call)
 
 
-async def _next(messages: AsyncIterator[AsyncReceivedMessage]) -> AsyncReceivedMessage | None:
+async def _next(messages: AsyncIterator[AsyncT]) -> AsyncT | None:
     return await anext(messages, None)
 
 
@@ -344,8 +380,11 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
     def damage_counts(self) -> DamageCounts:
         return self._apply(self._async.damage_counts)
 
-    def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
+    def poll(self, timeout_ms: Duration | None = None) -> list[MessageExt]:
         return self._call(self._async.poll(timeout_ms))
+
+    def __iter__(self) -> Iterator[PulledMessage]:
+        return _blocking(aiter(self._async), self._call, PulledMessage.of)
 
     def pull(
         self,
@@ -356,7 +395,7 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
         *,
         sql: str | None = None,
         predicate: str | None = None,
-        suspend_ms: int = 0,
+        suspend_ms: Duration = 0,
     ) -> PullResult:
         return self._call(
             self._async.pull(
@@ -388,7 +427,7 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
     def seek_to_end(self, queue: MessageQueue) -> None:
         self._call(self._async.seek_to_end(queue))
 
-    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: Moment) -> int:
         return self._call(self._async.offset_for_timestamp(queue, timestamp_ms))
 
     def min_offset(self, queue: MessageQueue) -> int:

@@ -17,6 +17,7 @@ from cometmq.client.consuming.listening import (
     Verdict,
     takes_await,
 )
+from cometmq.client.consuming.nothing_returned import check_none_means
 from cometmq.errors import IllegalArgumentError, KeyStoreError
 from cometmq.idempotent.keys import MAX_KEY_LENGTH, KeyState, KeyStore, check_seconds
 from cometmq.model.message import MessageExt
@@ -51,6 +52,7 @@ def idempotent(
     scope: str,
     key: KeyOf = ...,
     lease_s: float = ...,
+    none_means: ConsumeResult = ...,
 ) -> CoroutineListener: ...
 
 
@@ -62,6 +64,7 @@ def idempotent(
     scope: str,
     key: KeyOf = ...,
     lease_s: float = ...,
+    none_means: ConsumeResult = ...,
 ) -> FunctionListener: ...
 
 
@@ -72,6 +75,7 @@ def idempotent(
     scope: str,
     key: KeyOf = business_key,
     lease_s: float = LEASE_S,
+    none_means: ConsumeResult = ConsumeResult.SUCCESS,
 ) -> Listener:
     """Wrap `listener` so that it gets only messages whose key is not done.
 
@@ -79,8 +83,8 @@ def idempotent(
     concurrent and orderly consumers.
 
     `scope`, usually the consumer group, keeps the users of one store apart; the topic is part of
-    the key too. A message is done when the listener has returned SUCCESS (with a ConsumeReport, up
-    to its `ack_index`). When somebody else has a message in progress, that message and those behind
+    the key too. A message is done when the listener has returned SUCCESS or None (with a
+    ConsumeReport, up to its `ack_index`). Pass the consumer's `none_means`, if it has one. When somebody else has a message in progress, that message and those behind
     it in the list are consumed later: by another delivery if the consumer is concurrent, after a
     pause if it is orderly.
 
@@ -96,7 +100,7 @@ def idempotent(
     if not callable(listener):
         raise IllegalArgumentError(f"the listener {listener!r} cannot be called; pass a function")
     check_seconds("lease_s", lease_s)
-    keeper = _Keeper(store, scope, key, lease_s)
+    keeper = _Keeper(store, scope, key, lease_s, check_none_means(none_means))
     if takes_await(listener):
         return _coroutine(cast("CoroutineListener", listener), keeper)
     return _function(cast("FunctionListener", listener), keeper)
@@ -108,6 +112,7 @@ def _function(listener: FunctionListener, keeper: _Keeper) -> FunctionListener:
         verdict: Any = None
         try:
             verdict = listener(list(batch.fresh)) if batch.fresh else ConsumeResult.SUCCESS
+            verdict = keeper.none_means if verdict is None else verdict
         finally:
             keeper.conclude(batch, verdict)
         return batch.verdict(verdict)
@@ -121,6 +126,7 @@ def _coroutine(listener: CoroutineListener, keeper: _Keeper) -> CoroutineListene
         verdict: Any = None
         try:
             verdict = await listener(list(batch.fresh)) if batch.fresh else ConsumeResult.SUCCESS
+            verdict = keeper.none_means if verdict is None else verdict
         finally:
             # Shielded: a consumer that closes meanwhile must not leave the keys to their leases.
             await asyncio.shield(keeper.apart(keeper.conclude, batch, verdict))
@@ -171,7 +177,10 @@ class _Batch:
 class _Keeper:
     """Begins and concludes the keys of lists of messages."""
 
-    def __init__(self, store: KeyStore, scope: str, key: KeyOf, lease_s: float) -> None:
+    def __init__(
+        self, store: KeyStore, scope: str, key: KeyOf, lease_s: float, none_means: ConsumeResult
+    ) -> None:
+        self.none_means = none_means
         self._store = store
         self._scope = scope
         self._key = key

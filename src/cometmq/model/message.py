@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
-from typing import Final, Self
+from typing import Final, Never, Self
 
-from cometmq.errors import IllegalArgumentError
+from cometmq.errors import IllegalArgumentError, UnknownOptionError
 from cometmq.model import properties as p
+from cometmq.model.durations import Duration, Moment, epoch_ms, milliseconds
+from cometmq.model.failure import Failure, noted_failure
 
 _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
+
+
+_OPTIONS: Final = (
+    "tags", "keys", "flag", "properties", "wait_store_ok", "delay_level", "delay_ms", "deliver_at_ms",
+)  # fmt: skip
+# The names that other clients, and other languages, have for them.
+_ELSEWHERE: Final = {
+    "tag": "tags",
+    "key": "keys",
+    "headers": "properties",
+    "header": "properties",
+    "attributes": "properties",
+    "delay": "delay_ms",
+    "delay_s": "delay_ms",
+    "deliver_at": "deliver_at_ms",
+    "delivery_timestamp": "deliver_at_ms",
+}
 
 
 class Message:
@@ -25,7 +45,8 @@ class Message:
     several keys. (Java's setKeys(String) takes several keys in one text; here they are a list.)
 
     Give at most one of `delay_level`, `delay_ms` and `deliver_at_ms` to have the broker deliver the
-    message later; see the properties of these names. Two of them, or a number that is out of range,
+    message later; see the properties of these names. `delay_ms` is ms or a timedelta, `deliver_at_ms`
+    ms since the epoch or a datetime with a time zone. Two of them, or a number that is out of range,
     raise IllegalArgumentError.
 
     The first send gives the message its unique id. An object that is sent again keeps its id, so
@@ -46,9 +67,12 @@ class Message:
         properties: Mapping[str, str] | None = None,
         wait_store_ok: bool = True,
         delay_level: int = 0,
-        delay_ms: int | None = None,
-        deliver_at_ms: int | None = None,
+        delay_ms: Duration | None = None,
+        deliver_at_ms: Moment | None = None,
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            raise _unknown(next(iter(unknown)))
         self.topic = topic
         self.body = body
         self.flag = flag
@@ -130,7 +154,8 @@ class Message:
         return _number(self.properties.get(p.TIMER_DELAY_MS))
 
     @delay_ms.setter
-    def delay_ms(self, delay_ms: int) -> None:
+    def delay_ms(self, delay_ms: Duration) -> None:
+        delay_ms = milliseconds(delay_ms)
         _check("delay_ms", delay_ms, _INT64_MAX)
         self._undelayed()
         self.properties[p.TIMER_DELAY_MS] = str(delay_ms)
@@ -145,7 +170,8 @@ class Message:
         return _number(self.properties.get(p.TIMER_DELIVER_MS))
 
     @deliver_at_ms.setter
-    def deliver_at_ms(self, deliver_at_ms: int) -> None:
+    def deliver_at_ms(self, deliver_at_ms: Moment) -> None:
+        deliver_at_ms = epoch_ms("deliver_at_ms", deliver_at_ms)
         _check("deliver_at_ms", deliver_at_ms, _INT64_MAX)
         self._undelayed()
         self.properties[p.TIMER_DELIVER_MS] = str(deliver_at_ms)
@@ -155,7 +181,7 @@ class Message:
         """The id that the producer gave the message when it was sent, or None."""
         return self.properties.get(p.UNIQ_CLIENT_MESSAGE_ID)
 
-    def _delay(self, level: int, delay_ms: int | None, deliver_at_ms: int | None) -> None:
+    def _delay(self, level: int, delay_ms: Duration | None, deliver_at_ms: Moment | None) -> None:
         if bool(level) + (delay_ms is not None) + (deliver_at_ms is not None) > 1:
             raise IllegalArgumentError(
                 f"delay_level={level}, delay_ms={delay_ms}, deliver_at_ms={deliver_at_ms}: a message "
@@ -259,6 +285,26 @@ class MessageExt(Message):
         self.reconsume_times = reconsume_times
         self.prepared_transaction_offset = prepared_transaction_offset
 
+    @property
+    def origin_topic(self) -> str:
+        """The topic that the message was first sent to, also if it was read from a retry topic or from
+        the dead letters.
+        """
+        if not self.topic.startswith(("%RETRY%", "%DLQ%")):
+            return self.topic
+        properties = self.properties
+        return properties.get(p.RETRY_TOPIC) or properties.get(p.DLQ_ORIGIN_TOPIC) or self.topic
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the last delivery failed: exception type, text, and the member that failed; None if nobody
+        noted it. `reconsume_times` is the number of deliveries that failed.
+
+        CometMQ's consumers note it on what they give back, and CometMQ's brokers keep it; see the
+        option `note_failures`.
+        """
+        return noted_failure(self.properties)
+
     def copy_to(self, other: MessageExt) -> None:
         """Give `other`, of a class derived from this one, the content of this message; they share it."""
         for cls in MessageExt.__mro__:
@@ -272,6 +318,14 @@ class MessageExt(Message):
             f"queue_offset={self.queue_offset}, body=<{len(self.body)} bytes>, "
             f"reconsume_times={self.reconsume_times}, properties={self.properties!r})"
         )
+
+
+def _unknown(name: str) -> UnknownOptionError:
+    near = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, _OPTIONS, 1)), None)
+    return UnknownOptionError(
+        f"Message has no {name!r}{'' if near is None else f'; did you mean {near}'}. Beside topic and "
+        f"body it has {', '.join(_OPTIONS)}"
+    )
 
 
 def _number(text: str | None) -> int | None:

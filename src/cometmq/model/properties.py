@@ -47,6 +47,12 @@ MESSAGE_TYPE: Final = "MSG_TYPE"
 MESSAGE_TTL: Final = "TTL"
 REPLY_ARRIVE_TIME: Final = "ARRIVE_TIME"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+# CometMQ's own; see `cometmq.model.failure`.
+FAILURE_TYPE: Final = "FAILURE_TYPE"
+FAILURE_TEXT: Final = "FAILURE_TEXT"
+FAILURE_MEMBER: Final = "FAILURE_MEMBER"
+# Java: the topic that a dead letter was first sent to, as brokers from 5.0 on note it.
+DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 
 KEY_SEPARATOR: Final = " "
 
@@ -99,5 +105,8 @@ OF_ONE_SENDING: Final = frozenset(
         MESSAGE_TTL,
         REPLY_ARRIVE_TIME,
         PUSH_REPLY_TIME,
+        FAILURE_TYPE,
+        FAILURE_TEXT,
+        FAILURE_MEMBER,
     }
 )

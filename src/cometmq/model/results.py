@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
 from typing import Final
 
 from cometmq.errors import IllegalArgumentError
+from cometmq.model.durations import Duration, milliseconds
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 
@@ -118,13 +120,16 @@ class ConsumeReport:
     result: ConsumeResult = ConsumeResult.SUCCESS
     ack_index: int | None = None
     delay_level: int = 0
-    suspend_current_queue_time_ms: int | None = None
+    suspend_current_queue_time_ms: Duration | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.result, ConsumeResult):
             raise IllegalArgumentError(
                 f"the result of a ConsumeReport is {self.result!r:.80}; it must be a ConsumeResult"
             )
+        if isinstance(self.suspend_current_queue_time_ms, timedelta):
+            pause_ms = milliseconds(self.suspend_current_queue_time_ms)
+            object.__setattr__(self, "suspend_current_queue_time_ms", pause_ms)
         for name, value, least in (
             ("ack_index", self.ack_index, -1),
             ("delay_level", self.delay_level, -1),

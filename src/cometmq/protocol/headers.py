@@ -156,7 +156,7 @@ class OffsetResponseHeader(Header):
 
 class ConsumerSendMsgBackRequestHeader(Header):
     """Code 36. `offset` is the message's commit-log offset; a `delay_level` of 0 leaves the delay
-    to the broker.
+    to the broker. The last three, which are CometMQ's own, say why the delivery failed.
     """
 
     offset: Int64
@@ -166,6 +166,9 @@ class ConsumerSendMsgBackRequestHeader(Header):
     origin_topic: str | None = None
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
+    failure_type: str | None = None
+    failure_text: str | None = None
+    failure_member: str | None = None
 
 
 class ResetOffsetRequestHeader(Header):

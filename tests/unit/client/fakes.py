@@ -30,6 +30,9 @@ class FakeRemoting(RemotingClient):
     address and the command; addresses in `down` refuse connections.
     """
 
+    async def connection(self, address: str) -> Connection:
+        raise ConnectError(f"no connection to {address}: a fake makes none", address=address)
+
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
         self.answers: dict[int, Answer] = {

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.client.fakes import FakeInstance
 from tests.waits import until
 
-from cometmq.client.consuming.consumption import Consumption, committing
+from cometmq.client.consuming.consumption import Cause, Consumption, committing
 from cometmq.client.membership.offset_store import RemoteOffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import RemoteError
@@ -37,6 +37,7 @@ class Bench:
         self.broken = False
         self.report: ConsumeReport | None = None
         self.hold: asyncio.Event | None = None
+        self.causes: list[Cause] = []
         self.holds_back: asyncio.Event | None = None  # sending back waits for it
         self.drops = False  # the queue goes to another member while the listener runs
         self.heard: list[list[int]] = []
@@ -70,7 +71,10 @@ class Bench:
         later = self.bad.intersection(offsets)
         return ConsumeResult.RECONSUME_LATER if later else ConsumeResult.SUCCESS
 
-    async def _send_back(self, _queue: ProcessQueue, message: MessageExt, level: int) -> None:
+    async def _send_back(
+        self, _queue: ProcessQueue, message: MessageExt, level: int, cause: Cause
+    ) -> None:
+        self.causes.append(cause)
         if self.holds_back is not None:
             await self.holds_back.wait()
         if self.broken:

@@ -42,6 +42,8 @@ PAIRS = [
     (cometmq.LitePullConsumer, cometmq.aio.LitePullConsumer),
     (cometmq.SimpleConsumer, cometmq.aio.SimpleConsumer),
     (cometmq.TransactionProducer, cometmq.aio.TransactionProducer),
+    (cometmq.ReceivedMessage, cometmq.aio.ReceivedMessage),
+    (cometmq.PulledMessage, cometmq.aio.PulledMessage),
 ]
 
 

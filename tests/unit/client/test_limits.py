@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from cometmq import PushConsumer
 from cometmq.client.limits import (
     MessageChecks,
     check_client_group,
     check_properties_text,
     parse_addresses,
 )
-from cometmq.errors import IllegalArgumentError
+from cometmq.errors import IllegalArgumentError, UnknownOptionError
 from cometmq.model.message import Message, MessageExt
 
 
@@ -75,3 +78,38 @@ def test_bad_name_server_addresses(text: str | list[str]) -> None:
 def test_bad_groups(group: str) -> None:
     with pytest.raises(IllegalArgumentError):
         check_client_group(group)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"tag": "paid"}, "tags"),
+        ({"key": "O-1"}, "keys"),
+        ({"headers": {"a": "b"}}, "properties"),
+        ({"delay": 5}, "delay_ms"),
+        ({"propertis": {"a": "b"}}, "properties"),
+    ],
+)
+def test_a_message_names_the_option_that_is_meant(given: dict[str, Any], meant: str) -> None:
+    (name,) = given
+    with pytest.raises(
+        UnknownOptionError, match=f"Message has no '{name}'; did you mean {meant}. "
+    ):
+        Message("t", b"x", **given)
+    nonsense: Any = {"xyz": 1}
+    with pytest.raises(
+        TypeError, match=r"Message has no 'xyz'. Beside topic and body it has tags,"
+    ):
+        Message("t", b"x", **nonsense)
+
+
+def test_lists_where_a_text_is_wanted_say_what_is_meant() -> None:
+    consumer = PushConsumer("g", namesrv="127.0.0.1:1")
+    tags: Any = ["paid", "refunded"]
+    with pytest.raises(IllegalArgumentError, match=r"did you mean 'paid \|\| refunded'"):
+        consumer.subscribe("orders", tags)
+    with pytest.raises(IllegalArgumentError, match="call subscribe once for each of them"):
+        consumer.subscribe(tags)
+    wrong: Any = "first-offset"
+    with pytest.raises(IllegalArgumentError, match=r"did you mean ConsumeFromWhere.FIRST_OFFSET"):
+        PushConsumer("g", namesrv="127.0.0.1:1", consume_from=wrong)

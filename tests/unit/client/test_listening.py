@@ -19,6 +19,7 @@ from cometmq.client.consuming.listening import (
     ThreadRunner,
     listener_runner,
 )
+from cometmq.client.consuming.nothing_returned import refusing_none
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
@@ -80,7 +81,7 @@ async def test_each_job_is_run_once(wrap: Any) -> None:
     assert done.reports < 500
 
 
-@pytest.mark.parametrize("returned", [None, True, "SUCCESS", ConsumeResult.RECONSUME_LATER])
+@pytest.mark.parametrize("returned", [True, "SUCCESS", ConsumeResult.RECONSUME_LATER])
 async def test_whatever_is_not_success_is_for_later(wrap: Any, returned: Any) -> None:
     done = Done()
     runner = listener_runner(wrap(lambda _: returned), 1, "test", done)
@@ -262,3 +263,26 @@ async def test_jobs_that_come_as_the_last_task_ends_are_run() -> None:
     asyncio.get_running_loop().call_soon(runner.submit, [second])
     await done.wait(2)
     await runner.close(60)
+
+
+async def test_a_listener_that_returns_nothing_has_consumed_its_messages(wrap: Any) -> None:
+    done = Done()
+    runner = listener_runner(wrap(lambda _: None), 1, "test", done)
+    runner.submit(jobs(1))
+    await done.wait(1)
+    await runner.close(60)
+    assert done.jobs[0].plain_success
+
+
+async def test_the_old_meaning_of_none_has_messages_consumed_again(wrap: Any) -> None:
+    done = Done()
+    runner = listener_runner(refusing_none(wrap(lambda _: None)), 1, "test", done)
+    runner.submit(jobs(1))
+    await done.wait(1)
+    await runner.close(60)
+    (job,) = done.jobs
+    assert (job.result, job.answered, repr(job.outcome)) == (
+        ConsumeResult.RECONSUME_LATER,
+        False,
+        "None",
+    )

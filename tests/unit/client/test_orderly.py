@@ -9,6 +9,7 @@ import pytest
 from tests.unit.client.fakes import FakeInstance
 from tests.waits import WAIT_S, until
 
+from cometmq.client.consuming.consumption import Cause
 from cometmq.client.consuming.orderly import OrderlyConsumption, committing_in_order
 from cometmq.client.membership.offset_store import RemoteOffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
@@ -56,7 +57,7 @@ class Bench:
             raise verdict
         return verdict
 
-    async def _retire(self, message: MessageExt) -> None:
+    async def _retire(self, message: MessageExt, _cause: Cause) -> None:
         if self.broken:
             raise RemoteError("not now", code=1)
         self.retired.append(message.queue_offset)
@@ -76,7 +77,7 @@ async def test_messages_come_one_after_the_other(fake: FakeInstance) -> None:
     [
         ConsumeResult.SUSPEND,
         ConsumeResult.RECONSUME_LATER,
-        None,
+        "no verdict",
         ValueError("x"),
         ConsumeReport(ConsumeResult.SUSPEND, suspend_current_queue_time_ms=10),
     ],

@@ -107,12 +107,21 @@ async def test_what_was_done_is_skipped(shop: Shop) -> None:
     assert shop.calls == ["ab", "c"]
 
 
+async def test_nothing_returned_is_done_unless_it_means_later(shop: Shop) -> None:
+    shop.says = None
+    assert await shop.take("a") is SUCCESS
+    with pytest.warns(DeprecationWarning, match="none_means"):
+        assert await shop.take("b", none_means=LATER) is LATER
+    assert await shop.take("ab") is SUCCESS
+    assert shop.calls == ["a", "b", "b"]
+
+
 async def test_the_same_event_twice_in_one_list_is_consumed_once(shop: Shop) -> None:
     assert await shop.take("abab") is SUCCESS
     assert shop.calls == ["ab"]
 
 
-@pytest.mark.parametrize("said", [LATER, SUSPEND, None, "yes", ConsumeReport(LATER)])
+@pytest.mark.parametrize("said", [LATER, SUSPEND, "yes", ConsumeReport(LATER)])
 async def test_what_was_refused_comes_again(shop: Shop, said: Any) -> None:
     shop.says = said
     assert await shop.take("ab") == said

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from cometmq.errors import IllegalArgumentError
+from cometmq.model.failure import MAX_FAILURE_BYTES, Failure, note_failure, noted_failure
 from cometmq.model.message import Message, MessageExt
 
 
@@ -121,3 +122,30 @@ def test_received_delays_are_read_and_nonsense_is_none() -> None:
     assert MessageExt("t", b"", properties={"TIMER_DELAY_SEC": "3"}).delay_ms == 3000
     message = MessageExt("t", b"", properties={"DELAY": "x", "TIMER_DELIVER_MS": "soon"})
     assert (message.delay_level, message.delay_ms, message.deliver_at_ms) == (0, None, None)
+
+
+def test_the_first_topic_is_named_behind_retries_and_dead_letters() -> None:
+    assert MessageExt("orders", b"x", properties={"RETRY_TOPIC": "other"}).origin_topic == "orders"
+    for topic in ("%RETRY%g", "%DLQ%g"):
+        assert (
+            MessageExt(topic, b"x", properties={"RETRY_TOPIC": "orders"}).origin_topic == "orders"
+        )
+        assert (
+            MessageExt(topic, b"x", properties={"DLQ_ORIGIN_TOPIC": "orders"}).origin_topic
+            == "orders"
+        )
+        assert MessageExt(topic, b"x").origin_topic == topic
+
+
+def test_a_note_of_a_failure_has_a_limit_and_ends_no_property() -> None:
+    properties = {"FAILURE_TEXT": "of before", "mine": "kept"}
+    note_failure(properties, Failure("E" * 5000, "ä\x01\x02\udc80" * 5000, "m" * 5000))
+    noted = noted_failure(properties)
+    assert noted is not None
+    assert len("".join(noted).encode()) <= MAX_FAILURE_BYTES
+    assert not {"\x01", "\x02"} & set("".join(noted))
+    note_failure(properties, Failure("E", "", ""))
+    assert properties == {"FAILURE_TYPE": "E", "mine": "kept"}
+    note_failure(properties, None)
+    assert properties == {"mine": "kept"}
+    assert noted_failure(properties) is None

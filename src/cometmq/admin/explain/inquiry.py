@@ -112,11 +112,11 @@ class Inquiry:
                 if left_s <= 0:
                     raise TimeoutError
                 value = await asyncio.wait_for(question(), left_s * share)
-            except TimeoutError:
-                self.note(request, address, Said.TOO_LATE(seconds=self._deadline_s))
-                return None
             except CometMQError as error:
                 self.note(request, address, text_of(error))
+                return None
+            except TimeoutError:
+                self.note(request, address, Said.TOO_LATE(seconds=self._deadline_s))
                 return None
         return Told(value, request, address, self.now_ms())
 

@@ -265,11 +265,21 @@ def _dead(
         (
             told.shows(Shown.DEAD_LETTER(topic=told.value.topic), _place(told.value)),
             told.shows("reconsumeTimes", told.value.reconsume_times),
+            *_failure(told),
             *_stored_evidence(facts),
         ),
         Remedy.DEAD_LETTERED(group=group, message=facts.message_id),
     )
     return reason, Delivery(group, reason.cause, "", times, None)
+
+
+def _failure(told: Told[MessageExt]) -> list[Evidence]:
+    """Return what the member that failed has noted of the cause, if it has."""
+    failure = told.value.failure
+    if failure is None:
+        return []
+    cause = f"{failure.type}: {failure.text}" if failure.text else failure.type
+    return [told.shows("failure", f"{cause} ({failure.member})")]
 
 
 def _retried(
@@ -285,6 +295,7 @@ def _retried(
         else Said.RETRIED(**failed, time=local_time(due_ms)),
         (
             told.shows("reconsumeTimes", told.value.reconsume_times),
+            *_failure(told),
             told.shows(Shown.WAITS(), _place(told.value)),
             *_stored_evidence(facts),
         ),

@@ -22,6 +22,7 @@ from cometmq.broker.retries.max_reconsume import RetryLimits
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.model import names
 from cometmq.model import properties as p
+from cometmq.model.failure import Failure, note_failure
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.sysflag import PERM_WRITE
 from cometmq.protocol import requests
@@ -179,6 +180,7 @@ class RetryHandler:
         # Otherwise a group could have any message sent to its own retry topic.
         check_found(self._handlers, requests.CONSUMER_SEND_MSG_BACK, connection, call, record)
         message = self._once_more(record)
+        note_failure(message.properties, _failure(header))
         properties = message.properties
         self._budget.spend(
             group.group_name,
@@ -276,6 +278,13 @@ class RetryHandler:
         if version < _VERSION_WITH_MAX_TIMES:
             return group.retry_max_times
         return self._limits.named(group.group_name, connection, wanted, group.retry_max_times)
+
+
+def _failure(header: ConsumerSendMsgBackRequestHeader) -> Failure | None:
+    if not header.failure_type:
+        return None
+    text, member = header.failure_text or "", header.failure_member or ""
+    return Failure(header.failure_type, text, member)
 
 
 def _may_wait(message: IncomingMessage) -> bool:

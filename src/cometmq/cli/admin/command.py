@@ -423,14 +423,14 @@ def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, A
     except BrokenPipeError:  # the reader of the output has closed it
         _forget_output()
         raise typer.Exit(_BROKEN_PIPE) from None
+    except CometMQError as error:
+        error.args = (in_commands(str(error)), *error.args[1:])
+        raise
     except OSError as error:  # clients and commands pass on their own as a CometMQError
         _forget_output()
         raise CometMQError(
             f"the result cannot be written: {error}; check the disk and the file that it goes to"
         ) from error
-    except CometMQError as error:
-        error.args = (in_commands(str(error)), *error.args[1:])
-        raise
     if failures:
         raise typer.Exit(1)
 

@@ -250,10 +250,13 @@ async def _within(
     """Return the findings, or a finding that the check did not end in time or failed."""
     import asyncio
 
+    from cometmq.errors import CometMQError
     from cometmq.model.finding import error
 
     try:
         return await asyncio.wait_for(findings, timeout_s)
+    except CometMQError:
+        raise
     except TimeoutError:
         return [
             error(

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from cometmq.model.failure import Failure
 from cometmq.model.message import MessageExt
 from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
@@ -327,11 +328,14 @@ class BrokerApi:
         max_reconsume_times: int | None,
         delay_level: int = 0,
         topic: str | None = None,
+        failure: Failure | None = None,
     ) -> None:
         """Have the broker deliver `message` to the group again later, or give it up (code 36).
 
-        `topic` is the name of the message's topic on the wire, if users see another name.
+        `topic` is the name of the message's topic on the wire, if users see another name. `failure` says
+        why; Java's brokers do not keep it.
         """
+        kind, text, member = (None, None, None) if failure is None else failure.fitted()
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.commit_log_offset,
             group=group,
@@ -340,6 +344,9 @@ class BrokerApi:
             origin_topic=topic or message.topic,
             unit_mode=False,
             max_reconsume_times=max_reconsume_times,
+            failure_type=kind,
+            failure_text=text,
+            failure_member=member,
         )
         await self._remoting.ask(
             address,

@@ -56,6 +56,10 @@ class NamesrvApi:
             )
         return route
 
+    async def reach(self) -> None:
+        """Connect to a name server. Raises RemotingError if none can be reached."""
+        await self._choice.ask(self._remoting.connection)
+
     async def topic_names(self) -> list[str]:
         """Return all topics that a name server knows. Raises RemotingError, RemoteError."""
         _, names = await self._choice.ask(self._names_at)

@@ -183,6 +183,10 @@ class RouteCache:
             )
         return found
 
+    async def reach(self) -> None:
+        """Connect to a name server. Raises RemotingError if none can be reached."""
+        await self._namesrv.reach()
+
     async def topic_names(self) -> list[str]:
         """Return all topics that a name server knows. Raises what NamesrvApi raises."""
         return await self._namesrv.topic_names()

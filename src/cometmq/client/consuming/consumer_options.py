@@ -6,11 +6,12 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.client.limits import check_callable, check_range
+from cometmq.client.limits import check_callable, check_flag, check_range
 from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
 from cometmq.client.membership.offset_store import local_directory
 from cometmq.client.options import choice
 from cometmq.client.tracing.traced_client import TracedOptions
+from cometmq.model.durations import OptionalEpochMs
 from cometmq.model.results import ConsumeFromWhere, MessageModel
 
 # Java: consumeTimestamp, half an hour before the consumer was made.
@@ -23,19 +24,21 @@ class GroupOptions(TracedOptions):
     """Holds the options of every consumer; PushConsumer explains them."""
 
     consume_from: ConsumeFromWhere = ConsumeFromWhere.LAST_OFFSET
-    consume_timestamp_ms: int | None = None
+    consume_timestamp_ms: OptionalEpochMs = OptionalEpochMs(None)
     message_model: MessageModel = MessageModel.CLUSTERING
     local_offset_dir: str | os.PathLike[str] | None = None
     allocation: AllocationStrategy = allocate_averagely
     pull_threshold_for_queue: int = 1000
     pull_threshold_size_for_queue_bytes: int = PULL_THRESHOLD_SIZE_BYTES
     consume_max_span: int = 2000
+    note_failures: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range("pull_threshold_for_queue", self.pull_threshold_for_queue, 1, 65535)
         size_bytes = self.pull_threshold_size_for_queue_bytes
         check_range("pull_threshold_size_for_queue_bytes", size_bytes, 1, 1024**3)
+        check_flag("note_failures", self.note_failures)
         check_range("consume_max_span", self.consume_max_span, 1, 65535)
         if self.consume_timestamp_ms is not None:
             check_range("consume_timestamp_ms", self.consume_timestamp_ms, 0, 2**63 - 1)

@@ -29,9 +29,12 @@ LOCAL_RETRY_S: Final = 5.0
 EXPIRED_DELAY_LEVEL: Final = 3
 CONSUME_TIMEOUT_S: Final = 15 * 60.0
 
-# Hands a message of a queue to the broker for a later delivery, with a delay level. Raises
+# The note on a message that is given back: the listener's exception, or the name of its result.
+Cause = BaseException | str | None
+
+# Hands a message of a queue to the broker for a later delivery, with a delay level and the cause. Raises
 # CometMQError when the broker does not take the message.
-SendBack = Callable[[ProcessQueue, MessageExt, int], Awaitable[None]]
+SendBack = Callable[[ProcessQueue, MessageExt, int, Cause], Awaitable[None]]
 
 # Removes the messages at these offsets from a queue, and records that they are done.
 Finish = Callable[[ProcessQueue, Sequence[int]], None]
@@ -183,7 +186,7 @@ class Consumption:
             account.failed += len(refused)
             if refused:
                 level = job.report.delay_level if job.report is not None else 0
-                self._spawn_sending_back(process_queue, refused, level)
+                self._spawn_sending_back(process_queue, refused, level, job.cause)
         for process_queue, account in accounts.items():
             self._stats.consumed(
                 process_queue.queue.topic,
@@ -218,29 +221,30 @@ class Consumption:
         return job.messages[:count], refused
 
     def _spawn_sending_back(
-        self, process_queue: ProcessQueue, messages: list[MessageExt], level: int
+        self, process_queue: ProcessQueue, messages: list[MessageExt], level: int, cause: Cause
     ) -> None:
-        task = self._owner.spawn(self._consume_again(process_queue, messages, level), "send-back")
+        again = self._consume_again(process_queue, messages, level, cause)
+        task = self._owner.spawn(again, "send-back")
         self._sending_back.add(task)
         task.add_done_callback(self._sending_back.discard)
 
     async def _consume_again(
-        self, process_queue: ProcessQueue, messages: list[MessageExt], level: int
+        self, process_queue: ProcessQueue, messages: list[MessageExt], level: int, cause: Cause
     ) -> None:
         kept = []
         for message in messages:
-            if not await self._sent_back(process_queue, message, level):
+            if not await self._sent_back(process_queue, message, level, cause):
                 message.reconsume_times += 1
                 kept.append(message)
         if kept:
             self._owner.spawn(self._retry_later(process_queue, kept), "local-retry")
 
     async def _sent_back(
-        self, process_queue: ProcessQueue, message: MessageExt, level: int
+        self, process_queue: ProcessQueue, message: MessageExt, level: int, cause: Cause
     ) -> bool:
         assert self._send_back is not None, "broadcasting sends nothing back"
         try:
-            await self._send_back(process_queue, message, level)
+            await self._send_back(process_queue, message, level, cause)
         except CometMQError as error:
             log.warning(
                 "a message could not be sent back, it stays here",
@@ -265,7 +269,9 @@ class Consumption:
                         msg_id=message.msg_id,
                         consume_timeout_s=self._consume_timeout_s,
                     )
-                    await self._sent_back(job.process_queue, message, EXPIRED_DELAY_LEVEL)
+                    await self._sent_back(
+                        job.process_queue, message, EXPIRED_DELAY_LEVEL, "TIME_OUT"
+                    )
 
     async def _retry_later(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         await asyncio.sleep(self._local_retry_s)

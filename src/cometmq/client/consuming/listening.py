@@ -29,9 +29,9 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-# A listener gets the messages and returns its verdict on them. Any value but a ConsumeResult or
-# ConsumeReport counts as RECONSUME_LATER, and so does an exception, as in Java.
-Verdict = ConsumeResult | ConsumeReport
+# A listener gets the messages and returns its verdict on them. None counts as SUCCESS; any other value
+# but a ConsumeResult or ConsumeReport counts as RECONSUME_LATER, and so does an exception.
+Verdict = ConsumeResult | ConsumeReport | None
 Listener = Callable[[list[MessageExt]], Verdict | Awaitable[Verdict]]
 FunctionListener = Callable[[list[MessageExt]], Verdict]
 CoroutineListener = Callable[[list[MessageExt]], Awaitable[Verdict]]
@@ -68,12 +68,17 @@ class ConsumeJob:
 
     @property
     def answered(self) -> bool:
-        """True when the listener returned a ConsumeResult or a ConsumeReport."""
+        """True when the listener returned a ConsumeResult, a ConsumeReport, or None for SUCCESS."""
         return self.outcome is _UNSAID or isinstance(self.outcome, ConsumeReport)
 
     @property
     def failure(self) -> BaseException | None:
         return self.outcome if isinstance(self.outcome, BaseException) else None
+
+    @property
+    def cause(self) -> BaseException | str:
+        """The note on messages that come again: the exception, or the name of the result."""
+        return self.failure or (self.result.name if self.answered else f"returned {self.outcome!r}")
 
     @property
     def plain_success(self) -> bool:
@@ -143,6 +148,9 @@ def _prepare(job: ConsumeJob, now_ms: int) -> list[MessageExt]:
 def _judge(job: ConsumeJob, returned: object) -> None:
     if isinstance(returned, ConsumeResult):
         job.result = returned
+        return
+    if returned is None:
+        job.result = ConsumeResult.SUCCESS
         return
     job.outcome = returned
     if isinstance(returned, ConsumeReport):

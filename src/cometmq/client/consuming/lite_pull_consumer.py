@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,6 +11,7 @@ from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.group_consumer import GroupConsumer
 from cometmq.client.consuming.lite_pull_member import LitePullMember, LitePullOptions
+from cometmq.client.consuming.pulled_message import PulledMessage
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_queue, check_range
 from cometmq.client.membership.subscribing import message_selector
@@ -19,6 +20,7 @@ from cometmq.client.pulling.process_queue import FlowLimits
 from cometmq.client.pulling.puller import PULL_TIMEOUT_S, SUSPEND_LITE_MS, PullOptions, pull_once
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
+from cometmq.model.durations import Duration, Milliseconds, Moment, epoch_ms, milliseconds
 from cometmq.model.message import MessageExt
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
@@ -36,8 +38,8 @@ class LitePullConsumerOptions(GroupOptions):
     """Holds the options of a lite pull consumer; LitePullConsumer explains them."""
 
     auto_commit: bool = True
-    auto_commit_interval_ms: int = AUTO_COMMIT_INTERVAL_MS
-    poll_timeout_ms: int = POLL_TIMEOUT_MS
+    auto_commit_interval_ms: Milliseconds = Milliseconds(AUTO_COMMIT_INTERVAL_MS)
+    poll_timeout_ms: Milliseconds = Milliseconds(POLL_TIMEOUT_MS)
     pull_batch_size: int = 10
     pull_threshold_for_all: int = 10_000
     on_damaged: DamagedMessage = DamagedMessage.SKIP
@@ -66,6 +68,13 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
         async with consumer:
             while True:
                 for message in await consumer.poll(): ...
+
+    `async for message in consumer` returns one message after the other, until the consumer is closed.
+    Each counts as consumed when it is acknowledged (`await message.ack()`) or given back
+    (`nack(delay_ms)`); `async with message` does one or the other. The offset of a queue's lowest message
+    that is neither is the one that is committed, and the limits below bound the messages that are open. A
+    consumer that iterates consumes its group's retry topic too, so all members of the group should
+    iterate, or listen.
 
     After `subscribe` the consumer shares the queues of the topics with the rest of the group. After
     `assign` it has exactly the queues named, whatever other members do. Use one of them, not both.
@@ -106,6 +115,7 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
             pull=PullOptions(options.pull_batch_size, flow=flow, lite=True),
             pull_threshold_for_all=options.pull_threshold_for_all,
             on_damaged=options.on_damaged,
+            note_failures=options.note_failures,
             namespace=self._namespace,
             hooks=self._hooks,
         )
@@ -158,22 +168,37 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
 
     # Messages
 
-    async def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
+    async def poll(self, timeout_ms: Duration | None = None) -> list[MessageExt]:
         """Return the next messages of one queue, at most `pull_batch_size`, or an empty list when
         none come within `timeout_ms` (default: the consumer's `poll_timeout_ms`).
 
         Raises DamagedMessageError with `on_damaged` STOP.
         """
-        if timeout_ms is None:
-            timeout_ms = self._poll_timeout_ms
-        check_range("timeout_ms", timeout_ms, 0, 24 * 3600 * 1000)
-        messages = await self._running_member().poll(timeout_ms / 1000)
+        wait_ms = self._poll_timeout_ms if timeout_ms is None else milliseconds(timeout_ms)
+        check_range("timeout_ms", wait_ms, 0, 24 * 3600 * 1000)
+        messages = await self._running_member().poll(wait_ms / 1000)
         if messages and self._consume_hooks:
             first = messages[0]
             self._consume_hooks.polled(
                 MessageQueue(first.topic, first.broker_name, first.queue_id), messages
             )
         return messages
+
+    def __aiter__(self) -> AsyncIterator[PulledMessage]:
+        """Return one message after the other; the iteration ends when the consumer is closed.
+
+        Raises DamagedMessageError with `on_damaged` STOP.
+        """
+        return self._messages()
+
+    async def _messages(self) -> AsyncIterator[PulledMessage]:
+        member = self._running_member()
+        member.follow_retries()
+        while (message := await member.next_message()) is not None:
+            if self._consume_hooks:
+                queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+                self._consume_hooks.polled(queue, [message])
+            yield message
 
     async def pull(
         self,
@@ -184,7 +209,7 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
         *,
         sql: str | None = None,
         predicate: str | None = None,
-        suspend_ms: int = 0,
+        suspend_ms: Duration = 0,
     ) -> PullResult:
         """Read a queue at `offset` without regard to assignments and positions (Java:
         DefaultMQPullConsumer). The broker waits up to `suspend_ms` for a first message.
@@ -193,6 +218,7 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
         DamagedMessageError if the message at `offset` is damaged.
         """
         check_range("max_messages", max_messages, 1, 1024)
+        suspend_ms = milliseconds(suspend_ms)
         check_range("suspend_ms", suspend_ms, 0, SUSPEND_LITE_MS)
         check_range("offset", offset, 0, 2**63 - 1)
         check_queue(queue)
@@ -242,8 +268,9 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
         """Go on behind the newest message."""
         await self._running_member().seek_to(self._wrap(queue), end=True)
 
-    async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
+    async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: Moment) -> int:
         """Return the first offset whose message was stored at or after `timestamp_ms`."""
+        timestamp_ms = epoch_ms("timestamp_ms", timestamp_ms)
         check_range("timestamp_ms", timestamp_ms, 0, 2**63 - 1)
         return await self._running_member().offset_for_timestamp(self._wrap(queue), timestamp_ms)
 

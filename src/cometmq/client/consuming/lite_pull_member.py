@@ -14,6 +14,9 @@ from typing import Final
 import structlog
 
 from cometmq.client.consuming.consume_hooks import Admission
+from cometmq.client.consuming.popped_queues import level_of
+from cometmq.client.consuming.pulled_message import PulledMessage
+from cometmq.client.consuming.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.pulling.damage import DamageControl
@@ -27,6 +30,7 @@ from cometmq.errors import (
     IllegalArgumentError,
 )
 from cometmq.model.message import MessageExt
+from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
     DamageCounts,
@@ -38,6 +42,8 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 BEGIN_RETRY_S: Final = 1.0
+# The delay after which this member itself returns a message again, where nobody chose another.
+LOCAL_RETRY_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +108,10 @@ class LitePullMember:
             options.on_damaged, group, namespace=options.namespace, clock=instance.clock
         )
         self._arrived = asyncio.Event()
+        self._closing = False
+        self._returns = Returns(
+            instance, group, None, options.namespace, note_failures=options.note_failures
+        )
         visible_group = options.namespace.unwrap(group)
         self._pulls = PullContext(
             instance=instance,
@@ -135,6 +145,8 @@ class LitePullMember:
 
     async def close(self) -> None:
         """Stop pulling, store the offsets that are committed, leave the group."""
+        self._closing = True
+        self._arrived.set()
         await self._owner.close()
         await self.membership.finish(
             self._offsets.persist(list(self._assignments)), "offsets not committed in time"
@@ -142,7 +154,6 @@ class LitePullMember:
         for assignment in self._assignments.values():
             assignment.process_queue.dropped = True
         self._assignments.clear()
-        self._arrived.set()
         await self.membership.leave()
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
@@ -188,6 +199,93 @@ class LitePullMember:
             self._assignments[process_queue.queue].position = below
             return messages
         return []
+
+    # Iterating
+
+    def follow_retries(self) -> None:
+        """Consume the group's retry topic as well, unless the user assigns the queues, or in broadcasting."""
+        topic = retry_topic(self._group)
+        if self._sends_back and self.membership.subscription(topic) is None:
+            self.membership.subscribe(topic, MessageSelector())
+
+    async def next_message(self) -> PulledMessage | None:
+        """Return the next message of some queue, or None when the consumer closes.
+
+        Its offset, and so the queue's, stays where it is until the message is acknowledged or given back.
+        """
+        while not self._closing:
+            taken = self._take_one()
+            if taken is not None:
+                process_queue, message = taken
+                return PulledMessage.of(message, process_queue, self)
+            self._arrived.clear()
+            await self._arrived.wait()
+        return None
+
+    def _take_one(self) -> tuple[ProcessQueue, MessageExt] | None:
+        while self._ready:
+            process_queue, messages = self._ready[0]
+            if not process_queue.dropped and len(messages) > 1:
+                self._ready_count -= 1
+                return process_queue, messages.pop(0)
+            self._ready.popleft()
+            self._ready_count -= len(messages)
+            error = None if messages else self._stops.pop(process_queue, None)
+            if process_queue.dropped:
+                continue
+            if error is not None:
+                raise error
+            if messages:
+                return process_queue, messages[0]
+        return None
+
+    def acknowledge(self, process_queue: ProcessQueue, message: MessageExt) -> None:
+        """Count a message as consumed, and commit below the lowest one that is not."""
+        if process_queue.dropped:
+            log.info(
+                "an acknowledged message will come again, its queue was given up or begun again",
+                group=self._group,
+                queue=str(process_queue.queue),
+                offset=message.queue_offset,
+            )
+            return
+        below = process_queue.remove([message.queue_offset])
+        self._assignments[process_queue.queue].position = below
+        if self._options.auto_commit:
+            self._offsets.update(process_queue.queue, below, increase_only=False)
+
+    async def give_back(
+        self,
+        process_queue: ProcessQueue,
+        message: MessageExt,
+        delay_ms: int | None,
+        error: BaseException | None,
+    ) -> None:
+        """Have a message come again later: by the group's retry topic, else from this member.
+
+        Raises CometMQError when no broker takes it.
+        """
+        if self._sends_back:
+            level = 0 if delay_ms is None else level_of(delay_ms)
+            await self._returns.send_back(message, level, error or "nack")
+            self.acknowledge(process_queue, message)
+            return
+        message.reconsume_times += 1
+        delay_s = (LOCAL_RETRY_MS if delay_ms is None else delay_ms) / 1000
+        self._owner.spawn(self._again(process_queue, message, delay_s), "local-retry")
+
+    async def _again(
+        self, process_queue: ProcessQueue, message: MessageExt, delay_s: float
+    ) -> None:
+        await asyncio.sleep(delay_s)
+        if not process_queue.dropped:
+            self._ready.appendleft((process_queue, [message]))
+            self._ready_count += 1
+            self._arrived.set()
+
+    @property
+    def _sends_back(self) -> bool:
+        return self._options.clustering and not self.membership.manual
 
     def damage_counts(self) -> DamageCounts:
         return self._damage.counts()

@@ -11,11 +11,12 @@ import structlog
 
 from cometmq.client.consuming.consume_hooks import ConsumeHooks
 from cometmq.client.consuming.consume_stats import ConsumeStats
-from cometmq.client.consuming.consumption import Finish
+from cometmq.client.consuming.consumption import Cause, Finish
 from cometmq.client.consuming.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
 from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import CometMQError
+from cometmq.model.durations import milliseconds
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeResult
@@ -33,7 +34,7 @@ UNLIMITED_RECONSUME_TIMES: Final = 2**31 - 1
 
 # Hands a message that had all its chances to the broker. Raises CometMQError when the broker does
 # not take the message.
-Retire = Callable[[MessageExt], Awaitable[None]]
+Retire = Callable[[MessageExt, Cause], Awaitable[None]]
 
 
 def committing_in_order(offsets: OffsetStore) -> Finish:
@@ -140,7 +141,7 @@ class OrderlyConsumption:
         done, kept = [], []
         for message in job.messages:
             if message.reconsume_times >= self._max_reconsume_times and await self._given_up(
-                message
+                message, job.cause
             ):
                 done.append(message)
             else:
@@ -153,15 +154,15 @@ class OrderlyConsumption:
     def pause_s(self, job: ConsumeJob) -> float:
         """Return how long the queue rests, in seconds, before the same messages are tried again."""
         wanted_ms = job.report.suspend_current_queue_time_ms if job.report is not None else None
-        pause_ms = self._suspend_ms if wanted_ms is None else wanted_ms
+        pause_ms = self._suspend_ms if wanted_ms is None else milliseconds(wanted_ms)
         return min(max(pause_ms, SUSPEND_MIN_MS), SUSPEND_MAX_MS) / 1000
 
-    async def _given_up(self, message: MessageExt) -> bool:
+    async def _given_up(self, message: MessageExt, cause: Cause) -> bool:
         if self._retire is None:
             log.warning("a message is given up", group=self._group, msg_id=message.msg_id)
             return True
         try:
-            await self._retire(message)
+            await self._retire(message, cause)
         except CometMQError as error:
             log.warning(
                 "a message that had its chances could not be retired, it is tried here again",

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from cometmq.client.consuming.consume_hooks import Admission
-from cometmq.client.consuming.consumption import Finish, QueueConsumption
+from cometmq.client.consuming.consumption import Cause, Finish, QueueConsumption
 from cometmq.client.consuming.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.rebalance import Division
@@ -44,6 +44,14 @@ def delay_ms(level: int, reconsume_times: int) -> int:
     """Return how long a refused message is hidden. Level 0 takes the level from the number of deliveries so far."""
     level = level or _FIRST_LEVEL + reconsume_times
     return _LEVELS_S[min(max(level, 1), len(_LEVELS_S)) - 1] * 1000
+
+
+def level_of(delay_ms: int) -> int:
+    """Return the lowest delay level that is at least as long, by the default delays; else the highest."""
+    for level, seconds in enumerate(_LEVELS_S, 1):
+        if seconds * 1000 >= delay_ms:
+            return level
+    return len(_LEVELS_S)
 
 
 class PopDivider:
@@ -200,15 +208,18 @@ class PoppedQueues:
         else:
             consumption.submit(process_queue, messages)
 
-    async def refuse(self, process_queue: ProcessQueue, message: MessageExt, level: int) -> None:
+    async def refuse(
+        self, process_queue: ProcessQueue, message: MessageExt, level: int, cause: Cause = None
+    ) -> None:
         """Have the group get a message again later, or make it a dead letter after the last try.
 
         CometMQ's brokers make dead letters themselves after the group's retryMaxTimes. Java's brokers do
-        not, and Java's consumer drops the message. Raises CometMQError.
+        not, and Java's consumer drops the message. The `cause` goes with a dead letter only: the message of
+        a retry is the one that was popped. Raises CometMQError.
         """
         if level < 0 or message.reconsume_times >= self._most_times:
             # A message that the broker takes here is acknowledged afterwards.
-            await self._returns.send_back(message, level)
+            await self._returns.send_back(message, level, cause)
             return
         await self.held.give_back(process_queue, message, delay_ms(level, message.reconsume_times))
 

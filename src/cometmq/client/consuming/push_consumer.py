@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeVar
 from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.group_consumer import GroupConsumer
 from cometmq.client.consuming.listening import Listener
+from cometmq.client.consuming.nothing_returned import check_none_means, refusing_none
 from cometmq.client.consuming.orderly import SUSPEND_MS
 from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
 from cometmq.client.instance import ClientInstance
@@ -18,8 +19,10 @@ from cometmq.client.popping.popper import PopOptions
 from cometmq.client.pulling.process_queue import FlowLimits
 from cometmq.client.pulling.puller import PullOptions
 from cometmq.errors import ClientStateError, IllegalArgumentError
+from cometmq.model.durations import Milliseconds
 from cometmq.model.results import (
     ConsumeFromWhere,
+    ConsumeResult,
     DamagedMessage,
     MessageModel,
 )
@@ -53,19 +56,20 @@ class PushConsumerOptions(GroupOptions):
     concurrency: int = 20
     consume_message_batch_max_size: int = 1
     max_reconsume_times: int = -1
-    suspend_current_queue_time_ms: int = SUSPEND_MS
-    consume_timeout_ms: int = CONSUME_TIMEOUT_MS
+    suspend_current_queue_time_ms: Milliseconds = Milliseconds(SUSPEND_MS)
+    consume_timeout_ms: Milliseconds = Milliseconds(CONSUME_TIMEOUT_MS)
     pull_batch_size: int = 32
-    pull_interval_ms: int = 0
+    pull_interval_ms: Milliseconds = Milliseconds(0)
     pull_threshold_for_topic: int = -1
     pull_threshold_size_for_topic_bytes: int = -1
     on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER
-    close_timeout_ms: int = CLOSE_TIMEOUT_MS
+    close_timeout_ms: Milliseconds = Milliseconds(CLOSE_TIMEOUT_MS)
     mode: Literal["pull", "pop"] = "pull"
     client_rebalance: bool = True
     pop_batch_size: int = 32
-    pop_invisible_ms: int = 60_000
+    pop_invisible_ms: Milliseconds = Milliseconds(60_000)
     pop_threshold_for_queue: int = 96
+    none_means: ConsumeResult = ConsumeResult.SUCCESS
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,6 +93,7 @@ class PushConsumerOptions(GroupOptions):
         check_range("close_timeout_ms", self.close_timeout_ms, 0, 24 * 3600 * 1000)
         check_flag("orderly", self.orderly)
         self.on_damaged = choice("on_damaged", self.on_damaged, DamagedMessage)
+        self.none_means = check_none_means(self.none_means)
 
     @property
     def division(self) -> Literal["pop", "ask"] | None:
@@ -126,14 +131,20 @@ class PushConsumer(GroupConsumer[GroupMember]):
         consumer.subscribe("orders", "paid || refunded")
         async with consumer: ...
 
-    The listener gets a list of messages (one, unless `consume_message_batch_max_size` is larger)
-    and returns a ConsumeResult. A listener that is a function runs in one of up to `concurrency`
-    threads, a coroutine function in one of as many tasks on the loop. After anything but SUCCESS
-    (RECONSUME_LATER, None, an exception) the broker delivers the messages again later,
+    The listener gets a list of messages (one, unless `consume_message_batch_max_size` is larger).
+    They are consumed when it returns, unless it returns another ConsumeResult than SUCCESS. A listener that is a function runs in one of up to `concurrency`
+    threads, a coroutine function in one of as many tasks on the loop. After an exception, and
+    after anything but SUCCESS and None, the broker delivers the messages again later,
     `max_reconsume_times` times, and then moves them to the group's dead-letter topic. With -1 the
     group's retryMaxTimes counts, 16 unless an operator has changed it; Java's consumers send 16. The listener may also return a ConsumeReport, to acknowledge a part of the list or to
     choose the delay. A listener that takes longer than `consume_timeout_ms` loses its messages to a
-    later delivery, unless the consumer is `orderly` or broadcasting.
+    later delivery, unless the consumer is `orderly` or broadcasting. With `none_means`
+    RECONSUME_LATER, the old meaning, messages for which the listener returns None come again;
+    this is deprecated.
+
+    A message that comes again, and a dead letter, says why the delivery before failed
+    (`MessageExt.failure`): the exception's type and text, and the member. `note_failures=False` leaves
+    that out, for exceptions with texts that nobody else may read.
 
     `consume_from` says where a group without a stored offset begins. `consume_timestamp_ms` is the
     time for ConsumeFromWhere.TIMESTAMP (default: half an hour ago). The consumer pulls no more of a
@@ -203,6 +214,7 @@ class PushConsumer(GroupConsumer[GroupMember]):
             hooks=self._hooks,
             max_reconsume_times=options.max_reconsume_times,
             on_damaged=options.on_damaged,
+            note_failures=options.note_failures,
             allocation=options.allocation,
             division=options.division,
             pop=PopOptions(
@@ -221,6 +233,7 @@ class PushConsumer(GroupConsumer[GroupMember]):
             ),
         )
         self._close_timeout_ms = options.close_timeout_ms
+        self._takes_none = options.none_means is ConsumeResult.SUCCESS
         self._listener: Listener | None = None
         if options.listener is not None:
             self.listen(options.listener)
@@ -234,7 +247,7 @@ class PushConsumer(GroupConsumer[GroupMember]):
                 f"the listener {listener!r} cannot be called; pass a function or a coroutine "
                 "function that takes a list of messages and returns a ConsumeResult"
             )
-        self._listener = listener
+        self._listener = listener if self._takes_none else refusing_none(listener)
         return listener
 
     def subscribe(

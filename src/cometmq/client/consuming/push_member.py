@@ -1,4 +1,7 @@
-"""Provides the group member that calls a listener (Java: DefaultMQPushConsumerImpl)."""
+"""Provides the group member that calls a listener (Java: DefaultMQPushConsumerImpl).
+
+Longer than 500 lines: it wires the parts of a member together, and each part has a module of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from cometmq.client.consuming.consume_stats import SAMPLE_INTERVAL_S, ConsumeSta
 from cometmq.client.consuming.consumption import (
     CONSUME_TIMEOUT_S,
     LOCAL_RETRY_S,
+    Cause,
     Consumption,
     Finish,
     QueueConsumption,
@@ -366,17 +370,21 @@ class GroupMember:
         return self._popped is not None and self._popped.pops(topic)
 
     async def _send_back(
-        self, process_queue: ProcessQueue, message: MessageExt, level: int
+        self, process_queue: ProcessQueue, message: MessageExt, level: int, cause: Cause
     ) -> None:
         if self._popped is not None and process_queue in self._popped.held:
-            await self._popped.refuse(process_queue, message, level)
+            await self._popped.refuse(process_queue, message, level, cause)
         else:
-            await self._returns.send_back(message, level)
+            await self._returns.send_back(message, level, cause)
 
     def _new_returns(self) -> Returns:
         times = self._options.max_reconsume_times
         return Returns(
-            self._instance, self._group, None if times < 0 else times, self._options.namespace
+            self._instance,
+            self._group,
+            None if times < 0 else times,
+            self._options.namespace,
+            note_failures=self._options.note_failures,
         )
 
     def _new_consumption(self, listener: Listener) -> QueueConsumption:

@@ -14,6 +14,7 @@ from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import CometMQError
 from cometmq.model import properties as p
+from cometmq.model.failure import Failure, note_failure
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import retry_topic
 from cometmq.protocol.messages.fitting import cut, drop_spare
@@ -51,7 +52,10 @@ class Returns:
         group: str,
         max_reconsume_times: int | None,
         namespace: Namespace = NO_NAMESPACE,
+        *,
+        note_failures: bool = True,
     ) -> None:
+        self._note_failures = note_failures
         self._namespace = namespace
         self._instance = instance
         self._group = group
@@ -62,8 +66,14 @@ class Returns:
         # The retry topic of a new group may have no route yet, but it has its first queue.
         self._sender = Sender(instance, SendLimits(default_topic_queue_nums=1))
 
-    async def send_back(self, message: MessageExt, delay_level: int) -> None:
-        """Send a message back with code 36. If that fails, send it to the retry topic."""
+    async def send_back(
+        self, message: MessageExt, delay_level: int, cause: BaseException | str | None = None
+    ) -> None:
+        """Send a message back with code 36. If that fails, send it to the retry topic.
+
+        `cause` is the exception, or the name of a result, that is noted on the message.
+        """
+        failure = self._failure(cause)
         try:
             address = self._instance.need_master(message.broker_name, message.topic)
             await self._instance.brokers.send_back(
@@ -73,6 +83,7 @@ class Returns:
                 self._max_reconsume_times,
                 delay_level,
                 self._namespace.wrap(message.topic),
+                failure,
             )
         except CometMQError as error:
             log.info(
@@ -81,7 +92,7 @@ class Returns:
                 msg_id=message.msg_id,
                 reason=str(error),
             )
-            await self.send_to_retry_topic(message)
+            await self.send_to_retry_topic(message, cause)
 
     async def send_damaged(self, damaged: DamagedRecord) -> None:
         """Put the bytes that came instead of a message among the dead letters, as they came.
@@ -105,7 +116,9 @@ class Returns:
         outgoing = await self._encoder.encode(letter, self._no_more(0))
         await self._sender.send(outgoing, SEND_TIMEOUT_S)
 
-    async def send_to_retry_topic(self, message: MessageExt) -> None:
+    async def send_to_retry_topic(
+        self, message: MessageExt, cause: BaseException | str | None = None
+    ) -> None:
         """Send a message to the retry topic. The broker makes it a dead letter if it has used up
         its retries, or if its properties leave no room for those of a retry.
         """
@@ -119,6 +132,7 @@ class Returns:
         properties.setdefault(p.RETRY_TOPIC, self._namespace.wrap(message.topic))
         properties.setdefault(p.ORIGIN_MESSAGE_ID, message.msg_id)
         properties[p.DELAY_TIME_LEVEL] = str(3 + times)
+        note_failure(properties, self._failure(cause))
         # The counts travel in the header; Java keeps them in properties until the producer sends.
         counts = {"j": str(times + 1)}
         if self._max_reconsume_times is not None:
@@ -135,6 +149,13 @@ class Returns:
             counts = self._no_more(times)
         outgoing = await self._encoder.encode(retried, counts)
         await self._sender.send(outgoing, SEND_TIMEOUT_S)
+
+    def _failure(self, cause: BaseException | str | None) -> Failure | None:
+        if cause is None or not self._note_failures:
+            return None
+        if isinstance(cause, str):
+            return Failure(cause, "", self._instance.client_id)
+        return Failure.of(cause, self._instance.client_id)
 
     def _no_more(self, times: int) -> dict[str, str]:
         """Return the counts with which a broker makes a message a dead letter."""

@@ -7,6 +7,7 @@ DefaultLitePullConsumerImpl each have all of this). The membership's host consum
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,13 @@ from cometmq.client.membership.rebalance import Assignments, Divider, Rebalancer
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.client.pulling.process_queue import ProcessQueue, process_queue_info
 from cometmq.client.pulling.puller import PullOptions
-from cometmq.errors import AccessDeniedError, CometMQError, RemoteError
+from cometmq.errors import (
+    AccessDeniedError,
+    CometMQError,
+    RemoteError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+)
 from cometmq.filtering.tags import build_subscription
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
@@ -42,6 +49,8 @@ from cometmq.runtime.tasks import TaskOwner
 log = structlog.get_logger(__name__)
 
 START_TIMEOUT_S: Final = 3.0
+# How alike the name of a topic must be to be the one that is meant.
+_NEAR: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +69,7 @@ class MemberOptions:
     on_damaged: DamagedMessage = DamagedMessage.SKIP
     namespace: Namespace = NO_NAMESPACE
     hooks: HookList = field(default_factory=HookList)
+    note_failures: bool = True
 
     @property
     def clustering(self) -> bool:
@@ -155,9 +165,19 @@ class Membership:
         RemoteError when a broker refuses a subscription, but first calls `on_failure`, which leaves the group again.
         """
         self._instance.add_consumer(self, self._host)
+        if not self.manual and all(map(is_retry_topic, self._subscriptions)):
+            log.warning(
+                "the consumer has no subscription, so it consumes nothing",
+                group=self._group,
+                remedy="call subscribe(topic)",
+            )
+        self._owner.spawn(self._instance.look_for_servers(self._group), "look for servers")
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await self._join(topics)
+        except RequestTimeoutError:  # of one call, as any other failure
+            await on_failure()
+            raise
         except TimeoutError:
             log.warning("the cluster does not answer, joining goes on", group=self._group)
         except BaseException:
@@ -285,6 +305,8 @@ class Membership:
             except CometMQError as error:
                 if isinstance(error, AccessDeniedError) and not is_retry_topic(topic):
                     raise
+                if isinstance(error, RouteNotFoundError):
+                    self._owner.spawn(self._say_near(topic), f"look for {topic}")
                 if self.manual:  # else the rebalance below logs it
                     log.warning("no route yet", group=self._group, topic=topic, reason=str(error))
                 self._instance.routes.refresh_soon(topic)
@@ -294,6 +316,19 @@ class Membership:
             self._begin_assigned()
         else:
             await self._rebalancer.round()
+
+    async def _say_near(self, topic: str) -> None:
+        """Warn if another topic has almost the name of one without a route."""
+        try:
+            names = await self._instance.routes.topic_names()
+        except CometMQError as error:
+            log.debug("the topics cannot be listed", group=self._group, reason=str(error))
+            return
+        near = difflib.get_close_matches(topic, names, 1, _NEAR)
+        if near and topic not in names:
+            log.warning(
+                "no topic has that name", group=self._group, topic=topic, did_you_mean=near[0]
+            )
 
     async def _check_expressions(self) -> None:
         for subscription in self.subscriptions():

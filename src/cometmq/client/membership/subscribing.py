@@ -21,11 +21,14 @@ def message_selector(
     Raises IllegalArgumentError for an illegal topic, for more than one kind of selection, and for
     tags that are no expression.
     """
+    _check_one(topic)
     check_topic(topic)
-    for name, value in (("tags", tags), ("sql", sql), ("predicate", predicate)):
+    values: list[tuple[str, object]] = [("tags", tags), ("sql", sql), ("predicate", predicate)]
+    for name, value in values:
         if value is not None and not isinstance(value, str):
+            meant = _meant(value) if name == "tags" else ""
             raise IllegalArgumentError(
-                f"{name} is {value!r}, a {type(value).__name__}; pass text"
+                f"{name} is {value!r:.200}, a {type(value).__name__}; pass text{meant}"
                 + (", the name under which the broker has the function" * (name == "predicate"))
             )
     given = {"tags": None if tags == SUB_ALL else tags, "sql": sql, "predicate": predicate}
@@ -42,3 +45,21 @@ def message_selector(
         selector = MessageSelector(predicate, EXPRESSION_CLASS)
     build_subscription(topic, *selector)  # refuses what is no expression
     return selector
+
+
+def _meant(tags: object) -> str:
+    """Say how a list of tags is written."""
+    if not isinstance(tags, list | tuple | set | frozenset):
+        return ""
+    written = " || ".join(
+        map(str, tags if isinstance(tags, list | tuple) else sorted(map(str, tags)))
+    )
+    return f"; did you mean {written!r:.200}"
+
+
+def _check_one(topic: object) -> None:
+    if isinstance(topic, list | tuple | set | frozenset):
+        raise IllegalArgumentError(
+            f"the topic is {topic!r:.200}, a {type(topic).__name__}; did you mean to call subscribe once "
+            "for each of them"
+        )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Protocol, Self
 
+from cometmq.client.acknowledged import AcknowledgedMessage
 from cometmq.client.limits import check_range
 from cometmq.client.popping.received import Receipt
-from cometmq.errors import ClientStateError
+from cometmq.model.durations import Duration, milliseconds
 from cometmq.model.message import MessageExt
 
 # Java's broker takes a day at most.
@@ -23,7 +23,7 @@ class Acknowledging(Protocol):
     async def hide(self, receipt: Receipt, invisible_ms: int) -> None: ...
 
 
-class ReceivedMessage(MessageExt):
+class ReceivedMessage(AcknowledgedMessage):
     """Holds a message that other members of the group do not see until it is acknowledged, or its time is over.
 
         message = (await consumer.receive())[0]
@@ -35,11 +35,10 @@ class ReceivedMessage(MessageExt):
     often the message was delivered before, to whichever member.
     """
 
-    __slots__ = ("_acknowledging", "_is_done", "_receipt")
+    __slots__ = ("_acknowledging", "_receipt")
 
     _acknowledging: Callable[[], Acknowledging]
     _receipt: Receipt
-    _is_done: bool
 
     @classmethod
     def of(
@@ -62,11 +61,12 @@ class ReceivedMessage(MessageExt):
             self._is_done = False
             raise
 
-    async def nack(self, delay_ms: int = 0) -> None:
+    async def nack(self, delay_ms: Duration = 0) -> None:
         """Give the message back: the group receives it again after `delay_ms`, at once by default.
 
         After the last of the group's deliveries (`retryMaxTimes`) it becomes a dead letter instead.
         """
+        delay_ms = milliseconds(delay_ms)
         check_range("delay_ms", delay_ms, 0, MOST_INVISIBLE_MS)
         self._end("given back")
         try:
@@ -76,35 +76,12 @@ class ReceivedMessage(MessageExt):
             self._is_done = False
             raise
 
-    async def extend(self, invisible_ms: int) -> None:
+    async def extend(self, invisible_ms: Duration) -> None:
         """Hide the message for `invisible_ms` from now on, because its work takes longer."""
+        invisible_ms = milliseconds(invisible_ms)
         check_range("invisible_ms", invisible_ms, 1, MOST_INVISIBLE_MS)
         self._check_open("extended")
         await self._acknowledging().hide(self._receipt, invisible_ms)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._is_done:
-            return
-        if exc_type is None:
-            await self.ack()
-        elif issubclass(exc_type, Exception):
-            await self.nack()
-
-    def _end(self, how: str) -> None:
-        self._check_open(how)
-        self._is_done = True
-
-    def _check_open(self, how: str) -> None:
-        if self._is_done:
-            raise ClientStateError(
-                f"message {self.msg_id} of {self.topic} was acknowledged or given back; it cannot be "
-                f"{how} any more"
-            )
+    async def _give_back(self, _error: BaseException | None) -> None:
+        await self.nack()

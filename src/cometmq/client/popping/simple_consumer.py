@@ -31,6 +31,7 @@ from cometmq.errors import (
     RouteNotFoundError,
 )
 from cometmq.filtering.tags import accepts, build_subscription, selects_all
+from cometmq.model.durations import Duration, Milliseconds, milliseconds
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere
@@ -51,8 +52,8 @@ class SimpleConsumerOptions(TracedOptions):
     """Holds the options of a simple consumer; SimpleConsumer explains them."""
 
     max_messages: int = 16
-    invisible_ms: int = 60_000
-    wait_ms: int = 20_000
+    invisible_ms: Milliseconds = Milliseconds(60_000)
+    wait_ms: Milliseconds = Milliseconds(20_000)
     from_newest: bool = False
     ordered: bool = False
 
@@ -153,8 +154,8 @@ class SimpleConsumer(TracedClient):
         self,
         max_messages: int | None = None,
         *,
-        invisible_ms: int | None = None,
-        wait_ms: int | None = None,
+        invisible_ms: Duration | None = None,
+        wait_ms: Duration | None = None,
     ) -> list[ReceivedMessage]:
         """Return up to `max_messages` messages, or an empty list when none come within `wait_ms`.
 
@@ -166,8 +167,10 @@ class SimpleConsumer(TracedClient):
         """
         instance = self._running()
         most = self._options.max_messages if max_messages is None else max_messages
-        hidden_ms = self._options.invisible_ms if invisible_ms is None else invisible_ms
-        waits_ms = self._options.wait_ms if wait_ms is None else wait_ms
+        hidden_ms = milliseconds(
+            self._options.invisible_ms if invisible_ms is None else invisible_ms
+        )
+        waits_ms = milliseconds(self._options.wait_ms if wait_ms is None else wait_ms)
         check_max_messages(most)
         check_range("invisible_ms", hidden_ms, 10, MOST_INVISIBLE_MS)
         check_range("wait_ms", waits_ms, 0, 24 * 3600 * 1000)
@@ -359,6 +362,7 @@ class SimpleConsumer(TracedClient):
             if self._options.from_newest
             else ConsumeFromWhere.FIRST_OFFSET
         )
+        instance.tasks.spawn(instance.look_for_servers(self.group), "look for servers")
         instance.add_consumer(_Member(self._group, self._subscriptions, consume_from.value))
         instance.heartbeats.beat_new()
 

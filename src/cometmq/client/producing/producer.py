@@ -1,4 +1,7 @@
-"""Provides the asyncio producer (Java: DefaultMQProducer)."""
+"""Provides the asyncio producer (Java: DefaultMQProducer).
+
+Longer than 500 lines: these are the ways to send, a short one each.
+"""
 
 from __future__ import annotations
 
@@ -39,6 +42,7 @@ from cometmq.client.tracing.dispatcher import TraceDispatcher
 from cometmq.client.tracing.hooks import SendTrace
 from cometmq.client.tracing.traced_client import TracedClient, TracedOptions
 from cometmq.errors import IllegalArgumentError
+from cometmq.model.durations import Duration, Milliseconds, OptionalMilliseconds, milliseconds
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
@@ -67,8 +71,8 @@ class ProducerOptions(TracedOptions):
     """Holds the options of a producer; Producer explains them."""
 
     vip_channel_enabled: bool = False
-    send_timeout_ms: int = SEND_TIMEOUT_MS
-    max_timeout_per_request_ms: int | None = None
+    send_timeout_ms: Milliseconds = Milliseconds(SEND_TIMEOUT_MS)
+    max_timeout_per_request_ms: OptionalMilliseconds = OptionalMilliseconds(None)
     retry_times: int = 2
     retry_times_async: int = 2
     retry_another_broker_when_not_store_ok: bool = False
@@ -143,7 +147,7 @@ class Producer(TracedClient):
         self,
         message: Message,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: Any = None,
@@ -167,7 +171,7 @@ class Producer(TracedClient):
         message: Message,
         callback: SendCallback | None = None,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: Any = None,
@@ -188,7 +192,7 @@ class Producer(TracedClient):
         self,
         message: Message,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: Any = None,
@@ -207,7 +211,7 @@ class Producer(TracedClient):
         message: Message,
         callback: RequestCallback | None = None,
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: Any = None,
@@ -253,7 +257,7 @@ class Producer(TracedClient):
         self,
         messages: Iterable[Message],
         *,
-        timeout_ms: int | None = None,
+        timeout_ms: Duration | None = None,
         queue: MessageQueue | None = None,
     ) -> SendResult:
         """Send several messages of one topic to one queue in one request.
@@ -273,7 +277,9 @@ class Producer(TracedClient):
         target = await self._target(sender, batch[0], queue, None, None, deadline)
         return await sender.send_fixed(outgoing, target, deadline)
 
-    async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
+    async def recall(
+        self, topic: str, recall_handle: str, *, timeout_ms: Duration | None = None
+    ) -> str:
         """Keep the broker from delivering a message that was sent with `delay_ms` or
         `deliver_at_ms`.
 
@@ -424,11 +430,12 @@ class Producer(TracedClient):
             queues = [self._namespace.unwrap_queue(queue) for queue in queues]
         return self._namespace.wrap_queue(select_queue(selector, queues, message, key))
 
-    def _timeout_s(self, timeout_ms: int | None) -> float:
+    def _timeout_s(self, timeout_ms: Duration | None) -> float:
         if timeout_ms is None:
             return self._send_timeout_ms / 1000
-        check_range("timeout_ms", timeout_ms, 1, MAX_TIMEOUT_MS)
-        return timeout_ms / 1000
+        whole_ms = milliseconds(timeout_ms)
+        check_range("timeout_ms", whole_ms, 1, MAX_TIMEOUT_MS)
+        return whole_ms / 1000
 
     def _check_batch_size(self, outgoing: Outgoing, count: int) -> None:
         limit = self._checks.max_message_size_bytes
@@ -445,6 +452,7 @@ class Producer(TracedClient):
         self._join(instance)
         self._opened = instance
         self._tasks = TaskOwner(f"producer-{self._group}")
+        self._tasks.spawn(instance.look_for_servers(self.group), "look for servers")
         self._pending = Pending(self._tasks, self._max_pending_sends, self._max_pending_bytes)
         self._oneways = Oneways()
         faults = None

@@ -45,6 +45,8 @@ async def request(
         try:
             async with asyncio.timeout(timeout_s * _INTRODUCTION_SHARE):
                 await instance.introduce(topic)
+        except RequestTimeoutError:
+            raise
         except TimeoutError:
             # The broker that gets the reply may be one of those that did answer.
             log.info("some brokers did not answer a heartbeat in time", topic=topic)

@@ -98,6 +98,8 @@ class Sender:
                 return await self._instance.routes.need_publish_route(
                     topic, self._limits.default_topic_queue_nums
                 )
+        except RequestTimeoutError:
+            raise
         except TimeoutError as error:
             late = RequestTimeoutError(f"no name server gave the route of topic {topic} in time")
             late.stored = Stored.NO

@@ -28,6 +28,7 @@ from cometmq.client.producing.producer import Producer, ProducerOptions
 from cometmq.client.pulling.received import decompress_body
 from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model import properties as p
+from cometmq.model.durations import Duration
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import AUTO_CREATE_TOPIC, check_topic
 from cometmq.model.results import (
@@ -139,7 +140,7 @@ class TransactionProducer(Producer):
         self._threads: DaemonThreads | None = None
 
     async def send_in_transaction(
-        self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
+        self, message: Message, arg: Any = None, *, timeout_ms: Duration | None = None
     ) -> TransactionSendResult:
         """Send a half message, run `listener.execute(message, arg)`, and send the broker its
         verdict.

@@ -341,6 +341,9 @@ def _facts(message: MessageExt, _: Say) -> list[tuple[str, str, str]]:
         found.append((_("It is a copy of"), origin, url("/message", id=origin, topic=retried)))
     if message.reconsume_times:
         found.append((_("Delivered again, times"), str(message.reconsume_times), ""))
+    if (failure := message.failure) is not None:
+        cause = f"{failure.type}: {failure.text}" if failure.text else failure.type
+        found.append((_("The delivery before failed"), f"{cause} ({failure.member})", ""))
     return found
 
 

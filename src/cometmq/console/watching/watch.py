@@ -392,13 +392,13 @@ class Watch:
         try:
             async with asyncio.timeout(_ANSWER_S):
                 told = await self.admin.brokers.runtime_info(broker=at.address)
+        except CometMQError as refusal:
+            return BrokerState(at, {}, refusal)
         except TimeoutError:
             error = SilentServerError(
                 Refused.SILENT(address=at.address, seconds=_ANSWER_S), address=at.address
             )
             return BrokerState(at, {}, error)
-        except CometMQError as refusal:
-            return BrokerState(at, {}, refusal)
         return BrokerState(at, told[at.address])
 
 

@@ -17,6 +17,9 @@ LEFT_OUT: Final = "LEFT_OUT_PROPERTIES"
 # Bytes of the names in LEFT_OUT; further names are only counted.
 _NAMES_LENGTH: Final = 300
 _SPARE: Final = (
+    p.FAILURE_TEXT,
+    p.FAILURE_MEMBER,
+    p.FAILURE_TYPE,
     p.WAIT_STORE_MSG_OK,
     p.TRACE_SWITCH,
     p.MSG_REGION,

@@ -195,6 +195,8 @@ async def broker_consume_stats(
     try:
         async with asyncio.timeout(wait_ms / 1000):
             found = await run.admin.brokers.progress(ordered_only=order, broker=broker)
+    except RequestTimeoutError:
+        raise
     except TimeoutError as error:
         raise RequestTimeoutError(
             f"{broker} did not report the progress of all groups within {wait_ms} ms; give it longer by "

@@ -1,0 +1,98 @@
+"""Retries and dead letters that say why the delivery before failed, by both faces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.integration.client_faces import Face, Received
+from tests.integration.test_lite_pull import queue_of
+
+from cometmq import ConsumeFromWhere, ConsumeReport, ConsumeResult, Message, MessageExt
+from cometmq.model.failure import MAX_FAILURE_BYTES
+
+FIRST = ConsumeFromWhere.FIRST_OFFSET
+pytestmark = [
+    pytest.mark.cluster(
+        properties={"accessMessageInMemoryMaxRatio": "0", "messageDelayLevel": "1s 1s 1s 1s"}
+    )
+]
+
+
+class Failing:
+    """Is a listener that raises at the first delivery; it keeps what came."""
+
+    def __init__(self, error: Exception) -> None:
+        self.received = Received()
+        self._error = error
+
+    def handle(self, messages: list[MessageExt]) -> ConsumeResult | None:
+        self.received.handle(messages)
+        if messages[0].reconsume_times == 0:
+            raise self._error
+        return None
+
+
+def letters_of(face: Face, group: str) -> MessageExt:
+    """Return the first dead letter of the group."""
+    received = Received()
+    topic = f"%DLQ%{group}"
+    face.consumer(f"{group}-letters", topic, received.handle, consume_from=FIRST)
+    return received.wait_for(1)[0]
+
+
+def test_a_retry_says_why_the_delivery_before_failed(face: Face, name: str) -> None:
+    listener = Failing(ConnectionError("the bank\x01 does not\x02 answer " + "ä" * 2000))
+    consumer = face.consumer(name, name, listener.handle, consume_from=FIRST)
+    face.producer(name).send(Message(name, b"O-1", properties={"mine": "kept"}))
+    first, again = listener.received.wait_for(2)
+    assert (first.failure, first.origin_topic) == (None, name)
+    assert again.failure is not None
+    assert again.failure.type == "ConnectionError"
+    assert again.failure.text.startswith("the bank  does not  answer ää")
+    assert again.failure.member == consumer.client_id
+    assert 900 < len("".join(again.failure).encode()) <= MAX_FAILURE_BYTES
+    assert (again.topic, again.origin_topic, again.reconsume_times) == (name, name, 1)
+    assert again.properties["mine"] == "kept"
+
+
+@pytest.mark.parametrize("mode", ["pull", "pop", "orderly"])
+def test_a_dead_letter_says_why_the_last_delivery_failed(face: Face, name: str, mode: str) -> None:
+    options: dict[str, Any] = {"orderly": True} if mode == "orderly" else {"mode": mode}
+    listener = Failing(ValueError("no such customer"))
+    face.consumer(name, name, listener.handle, consume_from=FIRST, max_reconsume_times=0, **options)
+    face.producer(name).send(Message(name, b"O-1"))
+    letter = letters_of(face, name)
+    assert letter.failure is not None
+    assert letter.failure[:2] == ("ValueError", "no such customer")
+    assert (letter.topic, letter.origin_topic) == (f"%DLQ%{name}", name)
+    assert letter.reconsume_times == 1
+
+
+def test_a_refusal_without_an_exception_is_named_and_nothing_is_noted_if_that_is_wanted(
+    face: Face, name: str
+) -> None:
+    def refuse(_messages: list[MessageExt]) -> Any:
+        return ConsumeReport(ConsumeResult.RECONSUME_LATER, delay_level=-1)
+
+    face.consumer(name, name, refuse, consume_from=FIRST)
+    face.producer(name).send(Message(name, b"O-1"))
+    letter = letters_of(face, name)
+    assert letter.failure is not None
+    assert letter.failure[:2] == ("RECONSUME_LATER", "")
+    secret = f"{name}-secret"
+    face.consumer(secret, name, refuse, consume_from=FIRST, note_failures=False)
+    assert letters_of(face, secret).failure is None
+
+
+def test_a_message_whose_block_raises_says_so_when_it_comes_again(face: Face, name: str) -> None:
+    face.producer(name).send(Message(name, b"0"), queue=queue_of(name))
+    consumer = face.new_lite_pull_consumer(name, consume_from=FIRST)
+    consumer.subscribe(name)
+    following = face.following(face.started(consumer))
+    with pytest.raises(KeyError), next(following):
+        raise KeyError("price")
+    again = next(following)
+    assert again.failure is not None
+    assert again.failure[:2] == ("KeyError", "'price'")
+    again.ack()
