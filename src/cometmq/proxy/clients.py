@@ -19,7 +19,7 @@ from cometmq.model.subscription import (
     SubscriptionData,
 )
 from cometmq.proxy.announcements import Announcements
-from cometmq.proxy.calls import Caller, Context, caller_of
+from cometmq.proxy.calls import Caller, Calls, Context
 from cometmq.proxy.config import (
     CLIENT_EXPIRES_S,
     MAX_CLIENTS,
@@ -98,8 +98,10 @@ class Clients:
         add_producer: Callable[[str], None],
         announcements: Announcements,
         max_body_bytes: int,
+        calls: Calls,
     ) -> None:
         self._instance = instance
+        self._calls = calls
         self._metadata = metadata
         self._tasks = tasks
         self._add_producer = add_producer
@@ -162,7 +164,7 @@ class Clients:
         """Serve a stream until the client or the proxy ends it."""
         del requests  # _read reads the requests from the context
         try:
-            caller = caller_of(context)
+            caller = self._calls.caller(context)
             if self.is_draining:
                 raise RefusedError(
                     wire.TOO_MANY_REQUESTS, "this proxy is stopping; connect to another one"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cometmq.client.access import PLAIN, Access
+from cometmq.proxy.front_config import FrontConfig
 
 DEFAULT_PORT: Final = 8081
 
@@ -53,3 +54,6 @@ class ProxyConfig:
     # How long a proxy that stops waits for receives to end by themselves.
     drain_s: float = MAX_POLL_S + 5
     access: Access = field(default=PLAIN)
+    front: FrontConfig = field(default_factory=FrontConfig)
+    # Whether other processes may listen at the port, too.
+    shares_port: bool = False

@@ -19,7 +19,7 @@ from cometmq.protocol.messages.properties import encode_properties
 from cometmq.proxy.calls import Caller
 from cometmq.proxy.config import MAX_ENTRIES
 from cometmq.proxy.consistent_hash import bucket_of
-from cometmq.proxy.messages import body_of, properties_of, type_of
+from cometmq.proxy.messages import BORN_HOST, body_of, properties_of, type_of
 from cometmq.proxy.metadata import MIXED, Metadata
 from cometmq.proxy.names import topic_of
 from cometmq.proxy.statuses import RefusedError, ok, status
@@ -69,7 +69,7 @@ class Sends:
                 "MAX_ENTRIES",
             )
         topic = topic_of(given[0].topic)
-        messages = [self._message(each, topic) for each in given]
+        messages = [self._message(each, topic, caller.peer) for each in given]
         await self._check_types(messages, topic)
         left_s = _TIMEOUT_S if caller.left_s is None else min(caller.left_s, _TIMEOUT_S)
         deadline = asyncio.get_running_loop().time() + left_s
@@ -96,8 +96,9 @@ class Sends:
 
     # Inside
 
-    def _message(self, given: wire.Message, topic: str) -> Message:
+    def _message(self, given: wire.Message, topic: str, peer: str) -> Message:
         properties = properties_of(given, topic, self._instance.clock.now_ms())
+        properties.setdefault(BORN_HOST, peer)
         return Message(topic, body_of(given, self._max_message_bytes), properties=properties)
 
     async def _check_types(self, messages: list[Message], topic: str) -> None:

@@ -1,6 +1,6 @@
-"""Run a proxy: its gRPC server and its state (docs/internals/proxy.md).
+"""Run a proxy: its port, its gRPC server and its state (docs/internals/proxy.md).
 
-gRPC's own library accepts the connections. Its handlers run on the proxy's loop, which alone owns the state.
+The handlers of gRPC's own library run on the proxy's loop, which alone owns the state.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import structlog
 
 from cometmq.client.instance import acquire_instance, release_instance
 from cometmq.errors import ConfigError
+from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy.acknowledgements import AckCalls
 from cometmq.proxy.announcements import Announcements
-from cometmq.proxy.calls import MESSAGING, Caller, Unserved, answers, unary
+from cometmq.proxy.calls import MESSAGING, Caller, Calls, Unserved
 from cometmq.proxy.clients import Clients
-from cometmq.proxy.config import MAX_CALLS, ProxyConfig
+from cometmq.proxy.config import ProxyConfig
+from cometmq.proxy.front import Front
 from cometmq.proxy.handles import SCAN_S, Handles
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.offsets import OffsetCalls
@@ -27,8 +29,9 @@ from cometmq.proxy.sends import Sends
 from cometmq.proxy.statuses import RefusedError
 from cometmq.proxy.transactions import Transactions
 from cometmq.proxy.wire import messaging_pb2 as wire
-from cometmq.runtime.sockets.addresses import join_address
+from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.tls.server import server_tls
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +39,10 @@ log = structlog.get_logger(__name__)
 _PINGS_MS: Final = 20_000
 _EXPIRE_S: Final = 10.0
 _STREAMS_PER_CONNECTION: Final = 1_000
+# How long a connection may take to begin HTTP/2, and how long it may have no call (Java:
+# grpcClientIdleTimeMills).
+_PREFACE_MS: Final = 20_000
+_IDLE_MS: Final = 120_000
 
 
 class Proxy:
@@ -44,11 +51,35 @@ class Proxy:
     def __init__(self, config: ProxyConfig) -> None:
         self.config = config
         self.port = config.port
+        # Counts refusals by limits.
+        self.limit_hits = LimitHits()
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Listen. Raises ConfigError if the port is taken."""
+        """Listen. Raises ConfigError if the port is taken, or if a certificate cannot be used."""
         config = self.config
+        self.tls = tls = server_tls(config.front, current().clock, ("h2",))
+        if tls is not None:
+            await tls.load()
+        self.front = front = Front(
+            config.front, tls, self.limit_hits, shares_port=config.shares_port
+        )
+        try:
+            await front.bind(config.bind_address, config.port)
+            self.port = front.port
+            await self._serve(front)
+        except BaseException:
+            await front.close()
+            raise
+        if tls is not None:
+            tls.start(self._tasks)
+        await front.start()
+
+    async def _serve(self, front: Front) -> None:
+        """Serve calls at the front's private address."""
+        config = self.config
+        calls = Calls(front.peer_of, self.limit_hits)
+        unary, answers = calls.unary, calls.answers
         self._tasks = TaskOwner("proxy")
         self._instance = instance = acquire_instance(
             config.namesrv, "proxy", None, access=config.access
@@ -63,6 +94,7 @@ class Proxy:
             transactions.add_producer,
             announcements,
             config.max_message_size_bytes,
+            calls,
         )
         transactions.clients = clients
         self.handles = handles = Handles(instance, clients)
@@ -96,27 +128,24 @@ class Proxy:
             response_serializer=wire.TelemetryCommand.SerializeToString,
         )
         self._server = server = grpc.aio.server(
-            maximum_concurrent_rpcs=MAX_CALLS,
             options=[
                 ("grpc.max_receive_message_length", config.max_inbound_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
                 ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_MS),
                 ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.so_reuseport", 0),
+                ("grpc.server_handshake_timeout_ms", _PREFACE_MS),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
             ],
         )
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(MESSAGING, handlers), Unserved())
         )
-        address = join_address(config.bind_address, config.port)
         try:
-            self.port = server.add_insecure_port(address)
+            server.add_insecure_port(front.address)
         except RuntimeError as error:
             await self._close_clients()
-            raise ConfigError(
-                f"the proxy cannot listen at {address}: {error}; choose another port"
-            ) from error
+            raise ConfigError(f"gRPC cannot listen at {front.address}: {error}") from error
         await server.start()
         self._tasks.every(SCAN_S, handles.scan, "renew-handles")
         self._tasks.every(_EXPIRE_S, clients.expire, "expire-clients")
@@ -125,9 +154,11 @@ class Proxy:
         """Have clients reconnect elsewhere, let receives end, then stop. Handles stay valid until they expire."""
         if self._server is None:
             return
+        self.front.stop_listening()
         self._clients.drain()
         server, self._server = self._server, None
         await server.stop(self.config.drain_s)
+        await self.front.close()
         await self._close_clients()
 
     async def _close_clients(self) -> None:
