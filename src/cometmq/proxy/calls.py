@@ -14,8 +14,10 @@ import structlog
 from cometmq.errors import CometMQError
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy.config import MAX_CALLS
+from cometmq.proxy.gate import Gate
 from cometmq.proxy.statuses import RefusedError, status, status_of
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.runtime.sockets.addresses import bare_host
 
 log = structlog.get_logger(__name__)
 
@@ -28,22 +30,34 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Names the client of a call. `peer` is its address, `left_s` is the time left until the call's deadline, None without one."""
+    """Names the client of a call. `peer` is its address, `left_s` is the time left until the call's deadline, None without one.
+
+    `account` is the user who has signed the call, "" without access control.
+    """
 
     client_id: str
     version: str
     peer: str
     left_s: float | None
+    account: str = ""
+
+    @property
+    def ip(self) -> str:
+        return bare_host(self.peer.rpartition(":")[0])
 
 
 class Calls:
     """Makes the handlers of calls, and counts calls and refusals. For the loop's thread only.
 
-    `peer_of` returns the address of a client by the name that gRPC has for its connection.
+    `peer_of` returns the address of a client by the name that gRPC has for its connection. `gate` checks
+    callers, if there is access control.
     """
 
-    def __init__(self, peer_of: Callable[[str], str], hits: LimitHits) -> None:
+    def __init__(
+        self, peer_of: Callable[[str], str], hits: LimitHits, gate: Gate | None = None
+    ) -> None:
         self._peer_of = peer_of
+        self._gate = gate
         self.hits = hits
         # By the name of the call and that of its Status.
         self.counts: dict[tuple[str, str], int] = {}
@@ -62,7 +76,7 @@ class Calls:
         async def call(request: Any, context: Context) -> Any:
             try:
                 with self.under_way():
-                    answer = await handle(self.caller(context), request)
+                    answer = await handle(await self._admitted(context, name, request), request)
             except CometMQError as error:
                 answer = answer_class(status=self.refused(error))
             except Exception as error:
@@ -95,7 +109,8 @@ class Calls:
             code: wire.Code = wire.OK
             try:
                 with self.under_way():
-                    async for answer in handle(self.caller(context), request):
+                    caller = await self._admitted(context, name, request)
+                    async for answer in handle(caller, request):
                         if answer.HasField("status"):
                             code = answer.status.code
                         yield answer
@@ -143,8 +158,13 @@ class Calls:
         key = name, wire.Code.Name(code) if code in wire.Code.values() else str(code)
         self.counts[key] = self.counts.get(key, 0) + 1
 
-    def caller(self, context: Context) -> Caller:
-        """Return the caller. Raises RefusedError if the call has no client id."""
+    async def authorise(self, caller: Caller, name: str, request: Any) -> None:
+        """Raise RefusedError unless the caller has the rights that a call needs."""
+        if self._gate is not None:
+            await self._gate.authorise(caller.account, caller.peer, caller.ip, name, request)
+
+    async def caller(self, context: Context) -> Caller:
+        """Return the caller. Raises RefusedError if the call has no client id, or is not signed as it has to be."""
         found: dict[str, str] = {}
         for key, value in context.invocation_metadata() or ():
             found[key] = value if isinstance(value, str) else value.decode("latin-1")
@@ -160,12 +180,20 @@ class Calls:
                 f"the client id has {len(client_id)} characters, the limit is {_LONGEST_ID}; use a "
                 "shorter one",
             )
+        peer = self._peer_of(context.peer())
+        account = "" if self._gate is None else await self._gate.authenticate(found, peer)
         return Caller(
             client_id,
             found.get("x-mq-client-version", ""),
-            self._peer_of(context.peer()),
+            peer,
             context.time_remaining(),
+            account,
         )
+
+    async def _admitted(self, context: Context, name: str, request: Any) -> Caller:
+        caller = await self.caller(context)
+        await self.authorise(caller, name, request)
+        return caller
 
 
 def _internal(error: Exception) -> wire.Status:

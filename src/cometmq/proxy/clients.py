@@ -29,7 +29,7 @@ from cometmq.proxy.config import (
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.names import group_of, topic_of
 from cometmq.proxy.settings import merged
-from cometmq.proxy.statuses import RefusedError, code_of, ok
+from cometmq.proxy.statuses import RefusedError, ok
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.tasks import TaskOwner
 
@@ -58,8 +58,11 @@ class Stream:
 
 
 class Client:
-    def __init__(self, client_id: str) -> None:
+    """A client by its id, which belongs to the user `account` as long as the client is known."""
+
+    def __init__(self, client_id: str, account: str) -> None:
         self.client_id = client_id
+        self.account = account
         self.kind: wire.ClientType = wire.CLIENT_TYPE_UNSPECIFIED
         self.group: str | None = None
         self.subscriptions: dict[str, SubscriptionData] = {}
@@ -110,9 +113,22 @@ class Clients:
         self._by_id: dict[str, Client] = {}
         self._groups: dict[str, dict[str, Client]] = {}
         self.is_draining = False
+        # How many Telemetry streams are open.
+        self.stream_count = 0
 
-    def get(self, client_id: str) -> Client | None:
-        return self._by_id.get(client_id)
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def known(self, caller: Caller) -> Client:
+        """Return the client that calls. Raises RefusedError if it is unknown, or another user's."""
+        client = self._by_id.get(caller.client_id)
+        if client is None:
+            raise RefusedError(
+                wire.UNRECOGNIZED_CLIENT_TYPE,
+                f"client {caller.client_id} is unknown here; send its settings over Telemetry first",
+            )
+        _check_owner(client, caller)
+        return client
 
     def has_stream(self, client_id: str) -> bool:
         client = self._by_id.get(client_id)
@@ -151,41 +167,42 @@ class Clients:
     async def heartbeat(
         self, caller: Caller, _request: wire.HeartbeatRequest
     ) -> wire.HeartbeatResponse:
-        self._known(caller).seen_s = asyncio.get_running_loop().time()
+        self.known(caller).seen_s = asyncio.get_running_loop().time()
         return wire.HeartbeatResponse(status=ok())
 
     async def terminate(
         self, caller: Caller, _request: wire.NotifyClientTerminationRequest
     ) -> wire.NotifyClientTerminationResponse:
-        await self._forget(self._known(caller))
+        await self._forget(self.known(caller))
         return wire.NotifyClientTerminationResponse(status=ok())
 
     async def telemetry(self, requests: object, context: Context) -> None:
         """Serve a stream until the client or the proxy ends it."""
         del requests  # _read reads the requests from the context
         try:
-            caller = self._calls.caller(context)
+            caller = await self._calls.caller(context)
             if self.is_draining:
                 raise RefusedError(
                     wire.TOO_MANY_REQUESTS, "this proxy is stopping; connect to another one"
                 )
         except RefusedError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            self._calls.refused(error)
+            self._calls.count("Telemetry", error.status_code)
+            await context.abort(_grpc_code(error.status_code), str(error))
         await context.send_initial_metadata(())
         stream = Stream()
+        self.stream_count += 1
         reader = self._tasks.spawn(self._read(caller, context, stream), "telemetry")
         try:
             while (command := await stream.commands.get()) is not None:
                 if isinstance(command, CometMQError):
-                    code = code_of(command)
-                    kind = (
-                        grpc.StatusCode.INVALID_ARGUMENT
-                        if 40000 <= code < 50000
-                        else grpc.StatusCode.INTERNAL
-                    )
-                    await context.abort(kind, str(command))
+                    refusal = self._calls.refused(command)
+                    self._calls.count("Telemetry", refusal.code)
+                    await context.abort(_grpc_code(refusal.code), refusal.message)
                 await context.write(command)
+            self._calls.count("Telemetry", wire.OK)
         finally:
+            self.stream_count -= 1
             reader.cancel()
             client = self._by_id.get(caller.client_id)
             if client is not None and stream in client.streams:
@@ -193,15 +210,6 @@ class Clients:
                 client.seen_s = asyncio.get_running_loop().time()
 
     # Inside
-
-    def _known(self, caller: Caller) -> Client:
-        client = self._by_id.get(caller.client_id)
-        if client is None:
-            raise RefusedError(
-                wire.UNRECOGNIZED_CLIENT_TYPE,
-                f"client {caller.client_id} is unknown here; send its settings over Telemetry first",
-            )
-        return client
 
     async def _read(self, caller: Caller, context: Context, stream: Stream) -> None:
         try:
@@ -213,6 +221,7 @@ class Clients:
                         client=caller.client_id,
                     )
                     continue
+                await self._calls.authorise(caller, "Telemetry", command.settings)
                 settings = await self._take(caller, command.settings, stream)
                 stream.send(wire.TelemetryCommand(status=ok(), settings=settings))
             end: CometMQError | None = None
@@ -238,7 +247,8 @@ class Clients:
                     "start another proxy",
                     "MAX_CLIENTS",
                 )
-            client = self._by_id[caller.client_id] = Client(caller.client_id)
+            client = self._by_id[caller.client_id] = Client(caller.client_id, caller.account)
+        _check_owner(client, caller)
         if stream not in client.streams:
             if len(client.streams) >= MAX_STREAMS_PER_CLIENT:
                 raise RefusedError(
@@ -314,6 +324,13 @@ class Clients:
         await self._instance.remove_consumer(client.group)
 
 
+def _grpc_code(code: int) -> grpc.StatusCode:
+    """Return with what gRPC error Telemetry ends (Java: ClientActivity)."""
+    if 40000 <= code < 50000:
+        return grpc.StatusCode.INVALID_ARGUMENT
+    return grpc.StatusCode.INTERNAL
+
+
 def subscription_of(topic: str, expression: wire.FilterExpression) -> SubscriptionData:
     """Return a subscription to `topic`. Raises RefusedError for an invalid expression."""
     kind = EXPRESSION_SQL92 if expression.type == wire.SQL else EXPRESSION_TAG
@@ -321,6 +338,15 @@ def subscription_of(topic: str, expression: wire.FilterExpression) -> Subscripti
         return build_subscription(topic, expression.expression, kind)
     except IllegalArgumentError as error:
         raise RefusedError(wire.ILLEGAL_FILTER_EXPRESSION, str(error)) from error
+
+
+def _check_owner(client: Client, caller: Caller) -> None:
+    if client.account != caller.account:
+        raise RefusedError(
+            wire.FORBIDDEN,
+            f"the id {caller.client_id} is that of a client of another user than User:{caller.account}; "
+            "use an id of its own",
+        )
 
 
 def _check_count(count: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from cometmq.access.config import AccessConfig
 from cometmq.client.access import PLAIN, Access
 from cometmq.proxy.front_config import FrontConfig
 
@@ -55,5 +56,6 @@ class ProxyConfig:
     drain_s: float = MAX_POLL_S + 5
     access: Access = field(default=PLAIN)
     front: FrontConfig = field(default_factory=FrontConfig)
+    control: AccessConfig = field(default_factory=AccessConfig)
     # Whether other processes may listen at the port, too.
     shares_port: bool = False

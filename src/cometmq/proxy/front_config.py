@@ -33,6 +33,10 @@ class FrontConfig(TlsConfig):
 
     max_connections: int = field(default=_CONNECTIONS, metadata={"min": 1})
     max_connections_per_address: int = field(default=_CONNECTIONS_PER_ADDRESS, metadata={"min": 0})
+    # The cluster whose brokers know the users.
+    rocketmq_cluster_name: str = field(
+        default="DefaultCluster", metadata={"key": "rocketMQClusterName"}
+    )
     # How old a signature may be by its x-mq-date-time; 0 takes any.
     grpc_signature_max_age_seconds: int = field(default=0, metadata={"min": 0, "max": _DAY_S})
     # PROM serves /metrics, /health and /ready over HTTP; without a host, at the proxy's address.

@@ -68,11 +68,7 @@ class Receives:
     async def receive(
         self, caller: Caller, request: wire.ReceiveMessageRequest
     ) -> AsyncIterator[wire.ReceiveMessageResponse]:
-        if self._clients.get(caller.client_id) is None:
-            raise RefusedError(
-                wire.UNRECOGNIZED_CLIENT_TYPE,
-                f"client {caller.client_id} is unknown here; send its settings over Telemetry first",
-            )
+        self._clients.known(caller)
         topic, group = topic_of(request.message_queue.topic), group_of(request.group)
         subscription = subscription_of(topic, request.filter_expression)
         config = await self._metadata.group(group, topic)

@@ -11,15 +11,19 @@ import grpc
 import grpc.aio
 import structlog
 
+from cometmq.client.access import PLAIN
 from cometmq.client.instance import acquire_instance, release_instance
 from cometmq.errors import ConfigError
 from cometmq.metrics.limit_hits import LimitHits
+from cometmq.proxy.accounts import Accounts
 from cometmq.proxy.acknowledgements import AckCalls
 from cometmq.proxy.announcements import Announcements
 from cometmq.proxy.calls import MESSAGING, Caller, Calls, Unserved
 from cometmq.proxy.clients import Clients
 from cometmq.proxy.config import ProxyConfig
 from cometmq.proxy.front import Front
+from cometmq.proxy.front_config import access_to_servers, check_control
+from cometmq.proxy.gate import Gate
 from cometmq.proxy.handles import SCAN_S, Handles
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.offsets import OffsetCalls
@@ -53,11 +57,14 @@ class Proxy:
         self.port = config.port
         # Counts refusals by limits.
         self.limit_hits = LimitHits()
+        # Checks callers, if there is access control.
+        self.gate: Gate | None = None
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
         """Listen. Raises ConfigError if the port is taken, or if a certificate cannot be used."""
         config = self.config
+        check_control(config.control)
         self.tls = tls = server_tls(config.front, current().clock, ("h2",))
         if tls is not None:
             await tls.load()
@@ -78,12 +85,17 @@ class Proxy:
     async def _serve(self, front: Front) -> None:
         """Serve calls at the front's private address."""
         config = self.config
-        calls = Calls(front.peer_of, self.limit_hits)
-        unary, answers = calls.unary, calls.answers
         self._tasks = TaskOwner("proxy")
-        self._instance = instance = acquire_instance(
-            config.namesrv, "proxy", None, access=config.access
-        )
+        access = config.access
+        if access is PLAIN:
+            access = access_to_servers(config.front, config.control)
+        self._instance = instance = acquire_instance(config.namesrv, "proxy", None, access=access)
+        if config.control.authentication_enabled:
+            accounts = Accounts(instance, config.front.rocketmq_cluster_name, self._tasks)
+            max_age_s = config.front.grpc_signature_max_age_seconds
+            self.gate = Gate(config.control, accounts, instance.clock, max_age_s)
+        self.calls = calls = Calls(front.peer_of, self.limit_hits, self.gate)
+        unary, answers = calls.unary, calls.answers
         metadata = Metadata(instance)
         announcements = Announcements(instance, self._tasks)
         transactions = Transactions(instance, metadata, announcements)
