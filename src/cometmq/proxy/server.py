@@ -5,12 +5,14 @@ gRPC's own library accepts the connections. Its handlers run on the proxy's loop
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 import structlog
 
+from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import acquire_instance, release_instance
 from cometmq.errors import ConfigError
 from cometmq.proxy.acknowledgements import AckCalls
@@ -28,6 +30,7 @@ from cometmq.proxy.statuses import RefusedError
 from cometmq.proxy.transactions import Transactions
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.sockets.addresses import join_address
+from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
@@ -41,17 +44,33 @@ _STREAMS_PER_CONNECTION: Final = 1_000
 class Proxy:
     """Serves RocketMQ 5 clients. For one loop; `start` once, `close` once."""
 
-    def __init__(self, config: ProxyConfig) -> None:
+    def __init__(
+        self,
+        config: ProxyConfig,
+        *,
+        network: Network = TCP_NETWORK,
+        endpoints: Callable[[int], wire.Endpoints] | None = None,
+    ) -> None:
+        """`network` leads to brokers. `endpoints` returns those of all routes for the proxy's port; without it a
+        route has the endpoints that its client used.
+        """
         self.config = config
         self.port = config.port
+        self._network = network
+        self._endpoints = endpoints
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
         """Listen. Raises ConfigError if the port is taken."""
         config = self.config
         self._tasks = TaskOwner("proxy")
-        self._instance = instance = acquire_instance(
-            config.namesrv, "proxy", None, access=config.access
+        # The default name, because brokers know two proxies of one machine, or process, by their ids.
+        self.instance = instance = acquire_instance(
+            config.namesrv,
+            DEFAULT_INSTANCE_NAME,
+            "proxy",
+            access=config.access,
+            network=self._network,
         )
         metadata = Metadata(instance)
         announcements = Announcements(instance, self._tasks)
@@ -68,7 +87,7 @@ class Proxy:
         self.handles = handles = Handles(instance, clients)
         self.receives = receives = Receives(instance, metadata, clients, handles, self._tasks)
         sends = Sends(instance, metadata, transactions, config.max_message_size_bytes)
-        routes, acks = RouteCalls(metadata), AckCalls(instance, metadata, handles)
+        routes, acks = RouteCalls(metadata, self._own), AckCalls(instance, metadata, handles)
         offsets = OffsetCalls(instance, metadata)
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = dict(
             [
@@ -130,9 +149,12 @@ class Proxy:
         await server.stop(self.config.drain_s)
         await self._close_clients()
 
+    def _own(self) -> wire.Endpoints | None:
+        return None if self._endpoints is None else self._endpoints(self.port)
+
     async def _close_clients(self) -> None:
         await self._tasks.close()
-        await release_instance(self._instance)
+        await release_instance(self.instance)
 
 
 async def _refuse_lite(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from cometmq.cli.servers.local_proxy import proxy_missing
 from cometmq.cli.servers.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath
 from cometmq.logs.file import FILE_MIB, KEPT_FILES
 
@@ -40,15 +41,13 @@ def proxy(
     """Run a proxy: serve the gRPC clients of RocketMQ 5 in front of a cluster, ours or Java's."""
     from cometmq.cli.servers.serving import begin_log, say, serve
     from cometmq.client.limits import namesrv_addresses
-    from cometmq.errors import ConfigError, IllegalArgumentError
+    from cometmq.errors import IllegalArgumentError
 
     try:
         from cometmq.proxy.config import ProxyConfig
         from cometmq.proxy.server import Proxy
     except ImportError as error:
-        raise ConfigError(
-            f"{error.name} is missing; install the extra: pip install 'cometmq[proxy]'"
-        ) from error
+        raise proxy_missing(error) from error
     from cometmq.runtime.loop import run
     from cometmq.runtime.sockets.addresses import ANY_IPV4, is_loopback, join_address
 
