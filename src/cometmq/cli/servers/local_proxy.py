@@ -8,7 +8,8 @@ from cometmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
-    from cometmq.proxy.local import BrokerWithProxy
+    from cometmq.proxy.config import ProxyConfig
+    from cometmq.proxy.local import BrokerWithProxy, LocalProxy
 
 INSTALL: Final = "pip install 'cometmq[proxy]'"
 _PORT: Final = 8081
@@ -34,13 +35,25 @@ def check_proxy_options(*, enable_proxy: bool, port: int | None, processes: int 
 def with_proxy(broker: Broker, options: ProxyOptions) -> BrokerWithProxy:
     """Return the broker with a proxy beside it. Raises ConfigError if the extra is not installed."""
     try:
-        from cometmq.proxy.config import ProxyConfig
         from cometmq.proxy.local import BrokerWithProxy
     except ImportError as error:
         raise proxy_missing(error) from error
-    return BrokerWithProxy(
-        broker, ProxyConfig([], port=_PORT if options.port is None else options.port)
-    )
+    return BrokerWithProxy(broker, _settings(options))
+
+
+def local_proxy(broker: Broker, options: ProxyOptions) -> LocalProxy:
+    """Return a proxy for a broker that is started already. Raises ConfigError as `with_proxy` does."""
+    try:
+        from cometmq.proxy.local import LocalProxy
+    except ImportError as error:
+        raise proxy_missing(error) from error
+    return LocalProxy(broker, _settings(options))
+
+
+def _settings(options: ProxyOptions) -> ProxyConfig:
+    from cometmq.proxy.config import ProxyConfig
+
+    return ProxyConfig([], port=_PORT if options.port is None else options.port)
 
 
 def proxy_missing(error: ImportError) -> ConfigError:
