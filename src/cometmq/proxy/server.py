@@ -20,7 +20,7 @@ from cometmq.proxy.announcements import Announcements
 from cometmq.proxy.calls import MESSAGING, Caller, Unserved, answers, unary
 from cometmq.proxy.clients import Clients
 from cometmq.proxy.config import MAX_CALLS, ProxyConfig
-from cometmq.proxy.handles import SCAN_S, Handles
+from cometmq.proxy.handles import Handles
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.offsets import OffsetCalls
 from cometmq.proxy.receives import Receives
@@ -35,10 +35,7 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = structlog.get_logger(__name__)
 
-# C++ clients ping every 60 s, even without calls; a server that does not allow that ends their connections.
-_PINGS_MS: Final = 20_000
 _EXPIRE_S: Final = 10.0
-_STREAMS_PER_CONNECTION: Final = 1_000
 
 
 class Proxy:
@@ -62,7 +59,7 @@ class Proxy:
 
     async def start(self) -> None:
         """Listen. Raises ConfigError if the port is taken."""
-        config = self.config
+        config, settings = self.config, self.config.settings
         self._tasks = TaskOwner("proxy")
         # The default name, because brokers know two proxies of one machine, or process, by their ids.
         self.instance = instance = acquire_instance(
@@ -81,14 +78,17 @@ class Proxy:
             self._tasks,
             transactions.add_producer,
             announcements,
-            config.max_message_size_bytes,
+            settings,
         )
         transactions.clients = clients
-        self.handles = handles = Handles(instance, clients)
-        self.receives = receives = Receives(instance, metadata, clients, handles, self._tasks)
-        sends = Sends(instance, metadata, transactions, config.max_message_size_bytes)
-        routes, acks = RouteCalls(metadata, self._own), AckCalls(instance, metadata, handles)
-        offsets = OffsetCalls(instance, metadata)
+        self.handles = handles = Handles(instance, clients, settings)
+        self.receives = receives = Receives(
+            instance, metadata, clients, handles, self._tasks, settings
+        )
+        sends = Sends(instance, metadata, transactions, settings)
+        routes = RouteCalls(metadata, self._own)
+        acks = AckCalls(instance, metadata, handles, settings)
+        offsets = OffsetCalls(instance, metadata, settings)
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = dict(
             [
                 unary("QueryRoute", routes.query_route),
@@ -117,12 +117,15 @@ class Proxy:
         self._server = server = grpc.aio.server(
             maximum_concurrent_rpcs=MAX_CALLS,
             options=[
-                ("grpc.max_receive_message_length", config.max_inbound_bytes),
+                ("grpc.max_receive_message_length", settings.grpc_max_inbound_message_size),
                 ("grpc.max_send_message_length", -1),
-                ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
-                ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_MS),
+                ("grpc.max_concurrent_streams", settings.grpc_max_concurrent_calls_per_connection),
+                (
+                    "grpc.http2.min_ping_interval_without_data_ms",
+                    settings.grpc_server_permit_keep_alive_time_millis,
+                ),
                 ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.so_reuseport", 0),
+                ("grpc.so_reuseport", 1 if config.shares_port else 0),
             ],
         )
         server.add_generic_rpc_handlers(
@@ -137,7 +140,9 @@ class Proxy:
                 f"the proxy cannot listen at {address}: {error}; choose another port"
             ) from error
         await server.start()
-        self._tasks.every(SCAN_S, handles.scan, "renew-handles")
+        self._tasks.every(
+            settings.renew_schedule_period_millis / 1000, handles.scan, "renew-handles"
+        )
         self._tasks.every(_EXPIRE_S, clients.expire, "expire-clients")
 
     async def close(self) -> None:
@@ -146,7 +151,10 @@ class Proxy:
             return
         self._clients.drain()
         server, self._server = self._server, None
-        await server.stop(self.config.drain_s)
+        drain_s = self.config.drain_s
+        await server.stop(
+            self.config.settings.grpc_shutdown_time_seconds if drain_s is None else drain_s
+        )
         await self._close_clients()
 
     def _own(self) -> wire.Endpoints | None:

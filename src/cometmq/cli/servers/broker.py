@@ -91,7 +91,16 @@ _ProxyPort = Annotated[
         "--proxy-port",
         min=0,
         max=65535,
-        help="The port of --enable-proxy: 8081; 0 takes a free one.",
+        help="The port of --enable-proxy: that of its file, else 8081; 0 takes a free one.",
+    ),
+]
+_ProxyConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "-pc",
+        "--proxyConfigPath",
+        metavar="FILE",
+        help="For --enable-proxy: a JSON file with the keys of RocketMQ's rmq-proxy.json.",
     ),
 ]
 
@@ -107,6 +116,7 @@ def broker(
     processes: _Processes = None,
     enable_proxy: _EnableProxy = False,
     proxy_port: _ProxyPort = None,
+    proxy_config: _ProxyConfigFile = None,
     process: Annotated[int | None, typer.Option("--process", min=0, hidden=True)] = None,
     log_level: LogLevel = None,
     log_file: LogPath = None,
@@ -128,7 +138,9 @@ def broker(
     from cometmq.tls.config import DEFAULT_TLS_FILE, with_tls_file
 
     index = member_index(processes, process)
-    check_proxy_options(enable_proxy=enable_proxy, port=proxy_port, processes=processes)
+    check_proxy_options(
+        enable_proxy=enable_proxy, port=proxy_port, config_file=proxy_config, processes=processes
+    )
     properties = with_tls_file(read_config_file(config_file), DEFAULT_TLS_FILE)
     if lenient and index is None:  # the misspelt keys that it lets pass are logged
         begin_log(log_level or "info")
@@ -161,7 +173,7 @@ def broker(
 
     is_member = index is not None
     given = GivenConfig(properties, config_file, is_shared=is_member)
-    proxy = ProxyOptions(proxy_port) if enable_proxy else None
+    proxy = ProxyOptions(proxy_port, proxy_config, lenient) if enable_proxy else None
     _run(configs, given, is_member=is_member, proxy=proxy)
 
 
