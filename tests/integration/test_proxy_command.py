@@ -54,7 +54,7 @@ def test_options_override_the_file_and_keys_without_effect_are_named(tmp_path: P
             ready = process.stdout.readline()
             process.send_signal(signal.SIGTERM)
             _, log = process.communicate(timeout=PROCESS_WAIT_S)
-    assert cluster.namesrv in ready
+        assert cluster.namesrv in ready
     assert "127.0.0.1:1," not in ready
     assert "grpcThreadPoolNums" in log
 
