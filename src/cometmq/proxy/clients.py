@@ -21,11 +21,11 @@ from cometmq.model.subscription import (
 from cometmq.proxy.announcements import Announcements
 from cometmq.proxy.calls import Caller, Calls, Context
 from cometmq.proxy.config import (
-    CLIENT_EXPIRES_S,
     MAX_CLIENTS,
     MAX_STREAMS_PER_CLIENT,
     MAX_TOPICS_OF_CLIENT,
 )
+from cometmq.proxy.keys import ProxySettings
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.names import group_of, topic_of
 from cometmq.proxy.settings import merged
@@ -100,7 +100,7 @@ class Clients:
         tasks: TaskOwner,
         add_producer: Callable[[str], None],
         announcements: Announcements,
-        max_body_bytes: int,
+        settings: ProxySettings,
         calls: Calls,
     ) -> None:
         self._instance = instance
@@ -109,7 +109,7 @@ class Clients:
         self._tasks = tasks
         self._add_producer = add_producer
         self._announcements = announcements
-        self._max_body_bytes = max_body_bytes
+        self._settings = settings
         self._by_id: dict[str, Client] = {}
         self._groups: dict[str, dict[str, Client]] = {}
         self.is_draining = False
@@ -157,7 +157,7 @@ class Clients:
 
     async def expire(self) -> None:
         """Forget clients that have no stream and have sent no heartbeat for a while."""
-        oldest_s = asyncio.get_running_loop().time() - CLIENT_EXPIRES_S
+        oldest_s = asyncio.get_running_loop().time() - self._settings.channel_expired_timeout / 1000
         for client in list(self._by_id.values()):
             if not client.streams and client.seen_s < oldest_s:
                 await self._forget(client)
@@ -261,10 +261,10 @@ class Clients:
         client.kind = settings.client_type
         if kind == "publishing":
             await self._publish(client, settings.publishing)
-            return merged(settings, None, self._max_body_bytes)
+            return merged(settings, None, self._settings)
         group = await self._subscribe(client, settings)
         topic = next(iter(client.subscriptions), None)
-        return merged(settings, await self._metadata.group(group, topic), self._max_body_bytes)
+        return merged(settings, await self._metadata.group(group, topic), self._settings)
 
     async def _publish(self, client: Client, publishing: wire.Publishing) -> None:
         _check_count(len(publishing.topics))

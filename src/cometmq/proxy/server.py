@@ -5,6 +5,7 @@ The handlers of gRPC's own library run on the proxy's loop, which alone owns the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import grpc
@@ -12,6 +13,7 @@ import grpc.aio
 import structlog
 
 from cometmq.client.access import PLAIN
+from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import acquire_instance, release_instance
 from cometmq.errors import ConfigError
 from cometmq.metrics.limit_hits import LimitHits
@@ -24,7 +26,7 @@ from cometmq.proxy.config import ProxyConfig
 from cometmq.proxy.front import Front
 from cometmq.proxy.front_config import access_to_servers, check_control
 from cometmq.proxy.gate import Gate
-from cometmq.proxy.handles import SCAN_S, Handles
+from cometmq.proxy.handles import Handles
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.offsets import OffsetCalls
 from cometmq.proxy.receives import Receives
@@ -33,16 +35,14 @@ from cometmq.proxy.sends import Sends
 from cometmq.proxy.statuses import RefusedError
 from cometmq.proxy.transactions import Transactions
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.tls.server import server_tls
 
 log = structlog.get_logger(__name__)
 
-# C++ clients ping every 60 s, even without calls; a server that does not allow that ends their connections.
-_PINGS_MS: Final = 20_000
 _EXPIRE_S: Final = 10.0
-_STREAMS_PER_CONNECTION: Final = 1_000
 # How long a connection may take to begin HTTP/2, and how long it may have no call (Java:
 # grpcClientIdleTimeMills).
 _PREFACE_MS: Final = 20_000
@@ -52,9 +52,20 @@ _IDLE_MS: Final = 120_000
 class Proxy:
     """Serves RocketMQ 5 clients. For one loop; `start` once, `close` once."""
 
-    def __init__(self, config: ProxyConfig) -> None:
+    def __init__(
+        self,
+        config: ProxyConfig,
+        *,
+        network: Network = TCP_NETWORK,
+        endpoints: Callable[[int], wire.Endpoints] | None = None,
+    ) -> None:
+        """`network` leads to brokers. `endpoints` returns those of all routes for the proxy's port; without it a
+        route has the endpoints that its client used.
+        """
         self.config = config
         self.port = config.port
+        self._network = network
+        self._endpoints = endpoints
         # Counts refusals by limits.
         self.limit_hits = LimitHits()
         # Checks callers, if there is access control.
@@ -84,12 +95,15 @@ class Proxy:
 
     async def _serve(self, front: Front) -> None:
         """Serve calls at the front's private address."""
-        config = self.config
+        config, settings = self.config, self.config.settings
         self._tasks = TaskOwner("proxy")
         access = config.access
         if access is PLAIN:
             access = access_to_servers(config.front, config.control)
-        self._instance = instance = acquire_instance(config.namesrv, "proxy", None, access=access)
+        # The default name, because brokers know two proxies of one machine, or process, by their ids.
+        self.instance = instance = acquire_instance(
+            config.namesrv, DEFAULT_INSTANCE_NAME, "proxy", access=access, network=self._network
+        )
         if config.control.authentication_enabled:
             accounts = Accounts(instance, config.front.rocketmq_cluster_name, self._tasks)
             max_age_s = config.front.grpc_signature_max_age_seconds
@@ -105,15 +119,18 @@ class Proxy:
             self._tasks,
             transactions.add_producer,
             announcements,
-            config.max_message_size_bytes,
+            settings,
             calls,
         )
         transactions.clients = clients
-        self.handles = handles = Handles(instance, clients)
-        self.receives = receives = Receives(instance, metadata, clients, handles, self._tasks)
-        sends = Sends(instance, metadata, transactions, config.max_message_size_bytes)
-        routes, acks = RouteCalls(metadata), AckCalls(instance, metadata, handles)
-        offsets = OffsetCalls(instance, metadata)
+        self.handles = handles = Handles(instance, clients, settings)
+        self.receives = receives = Receives(
+            instance, metadata, clients, handles, self._tasks, settings
+        )
+        sends = Sends(instance, metadata, transactions, settings)
+        routes = RouteCalls(metadata, self._own)
+        acks = AckCalls(instance, metadata, handles, settings)
+        offsets = OffsetCalls(instance, metadata, settings)
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = dict(
             [
                 unary("QueryRoute", routes.query_route),
@@ -141,10 +158,13 @@ class Proxy:
         )
         self._server = server = grpc.aio.server(
             options=[
-                ("grpc.max_receive_message_length", config.max_inbound_bytes),
+                ("grpc.max_receive_message_length", settings.grpc_max_inbound_message_size),
                 ("grpc.max_send_message_length", -1),
-                ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
-                ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_MS),
+                ("grpc.max_concurrent_streams", settings.grpc_max_concurrent_calls_per_connection),
+                (
+                    "grpc.http2.min_ping_interval_without_data_ms",
+                    settings.grpc_server_permit_keep_alive_time_millis,
+                ),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.server_handshake_timeout_ms", _PREFACE_MS),
                 ("grpc.max_connection_idle_ms", _IDLE_MS),
@@ -159,7 +179,9 @@ class Proxy:
             await self._close_clients()
             raise ConfigError(f"gRPC cannot listen at {front.address}: {error}") from error
         await server.start()
-        self._tasks.every(SCAN_S, handles.scan, "renew-handles")
+        self._tasks.every(
+            settings.renew_schedule_period_millis / 1000, handles.scan, "renew-handles"
+        )
         self._tasks.every(_EXPIRE_S, clients.expire, "expire-clients")
 
     async def close(self) -> None:
@@ -169,13 +191,19 @@ class Proxy:
         self.front.stop_listening()
         self._clients.drain()
         server, self._server = self._server, None
-        await server.stop(self.config.drain_s)
+        drain_s = self.config.drain_s
+        await server.stop(
+            self.config.settings.grpc_shutdown_time_seconds if drain_s is None else drain_s
+        )
         await self.front.close()
         await self._close_clients()
 
+    def _own(self) -> wire.Endpoints | None:
+        return None if self._endpoints is None else self._endpoints(self.port)
+
     async def _close_clients(self) -> None:
         await self._tasks.close()
-        await release_instance(self._instance)
+        await release_instance(self.instance)
 
 
 async def _refuse_lite(
