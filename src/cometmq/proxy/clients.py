@@ -12,6 +12,7 @@ import structlog
 from cometmq.client.instance import ClientInstance
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
+from cometmq.metrics.limit_hits import LimitHits
 from cometmq.model.subscription import (
     EXPRESSION_SQL92,
     EXPRESSION_TAG,
@@ -115,6 +116,10 @@ class Clients:
         self.is_draining = False
         # How many Telemetry streams are open.
         self.stream_count = 0
+
+    @property
+    def limit_hits(self) -> LimitHits:
+        return self._calls.hits
 
     def __len__(self) -> int:
         return len(self._by_id)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from cometmq.access.config import AccessConfig
 from cometmq.access.credentials import inner_credentials
 from cometmq.client.access import Access
 from cometmq.errors import ConfigError
-from cometmq.runtime.configuration.check import SERVER_PROMISES, checked_configs
-from cometmq.tls.config import TlsConfig, with_tls_file
+from cometmq.tls.config import TlsConfig
 from cometmq.tls.server import own_settings
 
 # A connection that has sent nothing at all is closed after this time.
@@ -43,26 +40,6 @@ class FrontConfig(TlsConfig):
     metrics_exporter_type: str = "DISABLE"
     metrics_prom_exporter_host: str = ""
     metrics_prom_exporter_port: int = field(default=5557, metadata={"min": 0, "max": 65535})
-
-
-CONFIG_CLASSES: Final = (FrontConfig, AccessConfig)
-
-
-def front_configs(
-    properties: Mapping[str, str], *, source: str, file: Path | None = None, lenient: bool = False
-) -> tuple[FrontConfig, AccessConfig]:
-    """Return the settings of the port and of access control. Raises ConfigError with every mistake."""
-    front, control = checked_configs(
-        CONFIG_CLASSES,
-        with_tls_file(properties),
-        server="proxy",
-        source=source,
-        file=file,
-        promises=SERVER_PROMISES,
-        lenient=lenient,
-    )
-    check_control(control)
-    return front, control
 
 
 def check_control(control: AccessConfig) -> None:

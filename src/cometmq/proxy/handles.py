@@ -47,6 +47,8 @@ class Handles:
         # By group and by the handle that the client has.
         self._renewed: dict[tuple[str, str], Renewed] = {}
         self._groups: dict[str, Acknowledgements] = {}
+        # How many renewals ended how.
+        self.outcomes = dict.fromkeys(("renewed", "failed", "given_up"), 0)
 
     def __len__(self) -> int:
         return len(self._renewed)
@@ -124,13 +126,16 @@ class Handles:
         is_too_old = now_ms - each.since_ms > settings.renew_max_time_millis
         if is_too_old or each.failures >= settings.max_renew_retry_times:
             self._renewed.pop(key, None)
+            self.outcomes["given_up"] += 1
             return
         try:
             step = min(each.renewals, len(_STEPS_MS) - 1)
             await self.of(each.group).hide(each.receipt, _STEPS_MS[step])
         except CometMQError as error:
             each.failures += 1
+            self.outcomes["failed"] += 1
             log.info("a handle is not renewed", group=each.group, reason=str(error))
         else:
             each.renewals += 1
             each.failures = 0
+            self.outcomes["renewed"] += 1

@@ -6,11 +6,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from cometmq.access.config import AccessConfig
 from cometmq.errors import ConfigError
+from cometmq.proxy.front_config import FrontConfig, check_control
 from cometmq.proxy.java_keys import JAVA_PROXY_KEYS
-from cometmq.runtime.configuration.check import Promise, checked_configs, is_true
+from cometmq.runtime.configuration.check import (
+    SERVER_PROMISES,
+    Promise,
+    checked_configs,
+    is_true,
+)
+from cometmq.tls.config import with_tls_file
 
 CLUSTER: Final = "CLUSTER"
 LOCAL: Final = "LOCAL"
@@ -124,26 +132,34 @@ class ProxySettings:
         return self.grpc_client_consumer_max_long_polling_timeout_millis / 1000
 
 
+# Java's names for keys of TLS; in Java they count only with tlsTestModeEnable=false.
+_TLS_KEYS: Final[Mapping[str, str]] = {
+    "tlsCertPath": "tls.server.certPath",
+    "tlsKeyPath": "tls.server.keyPath",
+    "tlsKeyPassword": "tls.server.keyPassword",
+}
 # Keys that ask for something which this proxy does not do; to pass over them in silence would be dangerous.
 _PROMISES: Final[Mapping[str, Promise]] = {
-    "tlsTestModeEnable": Promise(
-        lambda text: text.lower() == "false",
-        "asks for TLS with the certificate of tlsCertPath, and this proxy serves plain text only; remove the key",
-    ),
-    "authenticationEnabled": Promise(
-        is_true, "asks for access control, which this proxy does not have; remove the key"
-    ),
-    "authorizationEnabled": Promise(
-        is_true, "asks for access control, which this proxy does not have; remove the key"
-    ),
+    **SERVER_PROMISES,
     "enableAclRpcHookForClusterMode": Promise(
-        is_true, "asks for signed requests to brokers, and this proxy has no credentials"
-    ),
-    "metricsExporterType": Promise(
-        lambda text: text.upper() != "DISABLE",
-        "asks for metrics, which this proxy does not serve; set DISABLE",
+        is_true,
+        "asks for requests to brokers that the account of Java's tools.yml signs; set "
+        "innerClientAuthenticationCredentials",
     ),
 }
+CONFIG_CLASSES: Final = (ProxySettings, FrontConfig, AccessConfig)
+
+
+class ProxyConfigs(NamedTuple):
+    """Holds what one file says of a proxy, of its port, and of who may call."""
+
+    settings: ProxySettings
+    front: FrontConfig
+    control: AccessConfig
+
+
+def default_configs() -> ProxyConfigs:
+    return ProxyConfigs(ProxySettings(), FrontConfig(), AccessConfig())
 
 
 def load_json(path: Path) -> dict[str, str]:
@@ -163,21 +179,35 @@ def load_json(path: Path) -> dict[str, str]:
     return {key: _text_of(key, value, path) for key, value in found.items() if value is not None}
 
 
-def proxy_settings(
+def proxy_configs(
     properties: Mapping[str, str], *, source: str, lenient: bool = False
-) -> ProxySettings:
+) -> ProxyConfigs:
     """Return the settings of a file. Raises one ConfigError that names each key that does not fit, and why."""
-    [settings] = checked_configs(
-        (ProxySettings,),
-        properties,
+    given = dict(properties)
+    for java, key in _TLS_KEYS.items():
+        if java in given:
+            given.setdefault(key, given[java])
+    if (
+        given.get("tlsTestModeEnable", "").lower() == "false"
+        and "tls.server.certPath" not in given
+        and given.get("tls.server.mode", "").lower() != "disabled"
+    ):
+        raise ConfigError(
+            f"{source}: tlsTestModeEnable=false asks for TLS with the certificate of tlsCertPath, which is "
+            "missing; set tlsCertPath and tlsKeyPath, or remove the key"
+        )
+    configs = checked_configs(
+        CONFIG_CLASSES,
+        with_tls_file(given),
         server="proxy",
         source=source,
         promises=_PROMISES,
         also=JAVA_PROXY_KEYS,
         lenient=lenient,
     )
-    assert isinstance(settings, ProxySettings)
-    return settings
+    made = ProxyConfigs(*configs)
+    check_control(made.control)
+    return made
 
 
 def _text_of(key: str, value: Any, path: Path) -> str:

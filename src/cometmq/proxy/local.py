@@ -28,6 +28,7 @@ class BrokerSettings(Protocol):
     namesrv_addr: str | None
     bind_address: str
     broker_ip1: str
+    broker_cluster_name: str
 
 
 class OwnBroker(Protocol):
@@ -79,6 +80,9 @@ class LocalProxy:
             )
         settings.namesrv = namesrv_addresses(broker.config.namesrv_addr)
         settings.bind_address = _bind_address(broker)
+        # The broker's own users, by its own credentials.
+        settings.control = broker.access
+        settings.front.rocketmq_cluster_name = broker.config.broker_cluster_name
         proxy = Proxy(
             settings,
             network=broker.network_within(),
@@ -124,10 +128,10 @@ class BrokerWithProxy:
 def _bind_address(broker: OwnBroker) -> str:
     """Return the broker's own address to listen at, and that of this machine only if it is protected.
 
-    The proxy does not know yet from which machine a client calls, so it cannot refuse others as the broker does.
+    With access control it listens where the broker does: each call is signed.
     """
     bound = broker.config.bind_address
-    if not broker.access.protected_mode or is_loopback(bare_host(bound)):
+    if not broker.access.serves_own_machine_only or is_loopback(bare_host(bound)):
         return bound
     return _LOOPBACK
 

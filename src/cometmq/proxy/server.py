@@ -6,7 +6,7 @@ The handlers of gRPC's own library run on the proxy's loop, which alone owns the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import grpc.aio
@@ -40,6 +40,9 @@ from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.tls.server import server_tls
 
+if TYPE_CHECKING:
+    from cometmq.remoting.monitoring import Monitoring
+
 log = structlog.get_logger(__name__)
 
 _EXPIRE_S: Final = 10.0
@@ -70,6 +73,7 @@ class Proxy:
         self.limit_hits = LimitHits()
         # Checks callers, if there is access control.
         self.gate: Gate | None = None
+        self.monitoring: Monitoring | None = None
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
@@ -91,7 +95,26 @@ class Proxy:
             raise
         if tls is not None:
             tls.start(self._tasks)
+        if config.front.metrics_exporter_type == "PROM":
+            try:
+                await self._start_monitoring()
+            except ConfigError:
+                await self.close()
+                raise
         await front.start()
+
+    @property
+    def metrics_address(self) -> str | None:
+        """The address of `/metrics`, `/health` and `/ready`; None where metrics are off."""
+        return None if self.monitoring is None else self.monitoring.http.address
+
+    async def _start_monitoring(self) -> None:
+        # Where metrics are off, a start does without the parser of HTTP.
+        from cometmq.proxy.monitoring import monitoring_of
+
+        self.monitoring = monitoring = monitoring_of(self, self.instance.clock)
+        await monitoring.start()
+        monitoring.state = lambda: ""
 
     async def _serve(self, front: Front) -> None:
         """Serve calls at the front's private address."""
@@ -113,7 +136,7 @@ class Proxy:
         metadata = Metadata(instance)
         announcements = Announcements(instance, self._tasks)
         transactions = Transactions(instance, metadata, announcements)
-        self._clients = clients = Clients(
+        self.clients = clients = Clients(
             instance,
             metadata,
             self._tasks,
@@ -188,14 +211,18 @@ class Proxy:
         """Have clients reconnect elsewhere, let receives end, then stop. Handles stay valid until they expire."""
         if self._server is None:
             return
+        if self.monitoring is not None:
+            self.monitoring.state = lambda: "the proxy is stopping"
         self.front.stop_listening()
-        self._clients.drain()
+        self.clients.drain()
         server, self._server = self._server, None
         drain_s = self.config.drain_s
         await server.stop(
             self.config.settings.grpc_shutdown_time_seconds if drain_s is None else drain_s
         )
         await self.front.close()
+        if self.monitoring is not None:
+            await self.monitoring.close()
         await self._close_clients()
 
     def _own(self) -> wire.Endpoints | None:

@@ -12,7 +12,7 @@ import pytest
 import cometmq.proxy
 from cometmq.errors import ConfigError
 from cometmq.proxy.java_keys import JAVA_PROXY_KEYS
-from cometmq.proxy.keys import ProxySettings, load_json, proxy_settings
+from cometmq.proxy.keys import ProxySettings, load_json, proxy_configs
 from cometmq.runtime.configuration.config import keys_of
 
 SOURCE = Path(cometmq.proxy.__path__[0])
@@ -20,7 +20,7 @@ SOURCE = Path(cometmq.proxy.__path__[0])
 
 def _settings(path: Path, **entries: object) -> ProxySettings:
     path.write_text(json.dumps(entries))
-    return proxy_settings(load_json(path), source=str(path))
+    return proxy_configs(load_json(path), source=str(path)).settings
 
 
 def test_a_file_of_java_is_read_with_its_keys_without_effect(tmp_path: Path) -> None:
@@ -52,14 +52,14 @@ def test_all_mistakes_are_named_with_key_value_and_range(tmp_path: Path) -> None
             grpcServerPort=70_000,
             grpcServrPort=1,
             maxMessageSize="large",
-            authenticationEnabled=True,
+            grpcSignatureMaxAgeSeconds=-1,
         )
     text = str(raised.value)
     for part in (
         "grpcServerPort=70000 does not fit, it must be between 0 and 65535",
         "knows no grpcServrPort, nor does any of Java's; did you mean grpcServerPort?",
         "maxMessageSize=large does not fit",
-        "authenticationEnabled=true asks for access control",
+        "grpcSignatureMaxAgeSeconds=-1 does not fit",
     ):
         assert part in text
 
@@ -75,9 +75,12 @@ def test_all_mistakes_are_named_with_key_value_and_range(tmp_path: Path) -> None
         ),
         ({"grpcClientConsumerMinLongPollingTimeoutMillis": 20_001}, "is more than"),
         ({"renewAheadTimeMillis": 60_001}, "is more than defaultInvisibleTimeMills=60000"),
-        ({"tlsTestModeEnable": False}, "asks for TLS"),
-        ({"enableAclRpcHookForClusterMode": True}, "signed requests"),
-        ({"metricsExporterType": "PROM"}, "asks for metrics"),
+        ({"tlsTestModeEnable": False}, "set tlsCertPath and tlsKeyPath"),
+        ({"tlsKeyPath": "k.pem"}, "tls.server.keyPath=k.pem has no certificate"),
+        ({"authorizationEnabled": True}, "needs authenticationEnabled=true"),
+        ({"aclEnable": True}, "ACL 1.0"),
+        ({"enableAclRpcHookForClusterMode": True}, "innerClientAuthenticationCredentials"),
+        ({"metricsExporterType": "LOG"}, "asks for an exporter"),
         ({"namesrvAddr": ["ns:9876"]}, "namesrvAddr holds a list"),
     ],
 )

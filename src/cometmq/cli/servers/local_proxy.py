@@ -13,7 +13,7 @@ from cometmq.errors import ConfigError
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
     from cometmq.proxy.config import ProxyConfig
-    from cometmq.proxy.keys import ProxySettings
+    from cometmq.proxy.keys import ProxyConfigs
     from cometmq.proxy.local import BrokerWithProxy, LocalProxy
 
 INSTALL: Final = "pip install 'cometmq[proxy]'"
@@ -72,24 +72,27 @@ def local_proxy(broker: Broker, options: ProxyOptions) -> LocalProxy:
     return LocalProxy(broker, _config(options))
 
 
-def read_settings(file: Path | None, *, lenient: bool = False) -> ProxySettings:
+def read_configs(file: Path | None, *, lenient: bool = False) -> ProxyConfigs:
     """Return the settings of a file, the defaults without one; log its keys without effect. Raises ConfigError."""
-    from cometmq.proxy.keys import ProxySettings, load_json, proxy_settings
+    from cometmq.proxy.keys import CONFIG_CLASSES, default_configs, load_json, proxy_configs
 
     if file is None:
-        return ProxySettings()
+        return default_configs()
     properties = load_json(file)
-    settings = proxy_settings(properties, source=str(file), lenient=lenient)
-    report_unknown_keys(properties, ProxySettings)
-    return settings
+    configs = proxy_configs(properties, source=str(file), lenient=lenient)
+    known = ("tlsCertPath", "tlsKeyPath", "tlsKeyPassword")
+    report_unknown_keys(
+        {key: value for key, value in properties.items() if key not in known}, *CONFIG_CLASSES
+    )
+    return configs
 
 
 def _config(options: ProxyOptions) -> ProxyConfig:
     from cometmq.proxy.config import ProxyConfig
 
-    settings = read_settings(options.config_file, lenient=options.lenient)
+    settings, front, control = read_configs(options.config_file, lenient=options.lenient)
     port = settings.grpc_server_port if options.port is None else options.port
-    return ProxyConfig([], port=port, settings=settings)
+    return ProxyConfig([], port=port, settings=settings, front=front, control=control)
 
 
 def proxy_missing(error: ImportError) -> ConfigError:
