@@ -283,7 +283,7 @@ async def _hellos(proxy: Proxy, limit: str) -> str:
     return ""
 
 
-TLS: Final[dict[str, dict[str, int]]] = {
+TLS: Final[dict[str, dict[str, Any]]] = {
     "tlsHandshakeTimeoutSeconds": {"tls_handshake_timeout_seconds": 1},
     "maxTlsHandshakes": {"max_tls_handshakes": 1},
     "maxTlsHandshakesPerSecond": {"max_tls_handshakes_per_second": 1},

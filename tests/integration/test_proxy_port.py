@@ -193,7 +193,7 @@ async def test_new_certificates_are_served_without_a_restart(
 async def test_half_open_handshakes_leave_room_for_whole_ones(
     cluster: Cluster, certificates: Certificates
 ) -> None:
-    async with serving(cluster, certificates.config(tls_handshake_timeout_seconds=1)) as proxy:
+    async with serving(cluster, certificates.config(tls_handshake_timeout_seconds=2)) as proxy:
         writers = []
         for number in range(200):
             _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -201,10 +201,17 @@ async def test_half_open_handshakes_leave_room_for_whole_ones(
             writer.write(client_hello()[: (0, 40, 100_000)[number % 3]])
             writers.append(writer)
         async with GrpcClient(f"localhost:{proxy.port}", certificates.trusted) as client:
-            assert await client.route() == wire.TOPIC_NOT_FOUND
+
+            async def is_served() -> bool:
+                # It waits behind others of its address, and may have to come again.
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    return await client.route() == wire.TOPIC_NOT_FOUND
+                return False
+
+            await until(is_served)
             assert proxy.tls is not None
             outcomes = proxy.tls.handshakes.outcomes
-            await until(lambda: outcomes["timed_out"] + outcomes["crowded_out"] >= 66 * 2)
+            await until(lambda: outcomes["timed_out"] + outcomes["crowded_out"] >= 100)
             assert await client.route() == wire.TOPIC_NOT_FOUND
         for writer in writers:
             writer.close()

@@ -4,6 +4,8 @@ dashboards and alert rules all read this table.
 Metrics that Java's broker 5.3 has keep Java's names (`rocketmq_…`, RIP-46), types and units. The
 others are `cometmq_…`, with the unit in the name. `docs/reference/metrics.md` is generated from
 here, by `scripts/metrics_reference.py`.
+
+Longer than 500 lines: it is one table.
 """
 
 from __future__ import annotations

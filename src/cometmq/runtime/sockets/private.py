@@ -7,9 +7,9 @@ made to it has a name, by which the library knows its peer.
 from __future__ import annotations
 
 import asyncio
+import platform
 import shutil
 import socket
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +22,8 @@ _LONGEST_PATH: Final = 90
 # How long a connection waits for room in the backlog of the listening socket, and how often it looks.
 _PATIENCE_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.01
+
+_HAS_NAMES_WITHOUT_FILES: Final = platform.system() == "Linux"
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -79,7 +81,7 @@ class PrivateSockets:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
-            if sys.platform.startswith("linux"):
+            if _HAS_NAMES_WITHOUT_FILES:
                 # A name without a file.
                 name = f"{self._prefix}-{self._count}"
                 sock.bind(f"\0{name}")
