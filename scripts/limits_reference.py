@@ -11,7 +11,7 @@ import dataclasses
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from cometmq.broker.config import CONFIG_CLASSES
 from cometmq.broker.operation.config_handlers import LIVE_KEYS
@@ -20,11 +20,14 @@ from cometmq.metrics.catalogue import Server
 from cometmq.metrics.limits import LIMITS, Limit
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.protocol.requests import REQUESTS
+from cometmq.proxy.front_config import FrontConfig
+from cometmq.proxy.keys import ProxySettings
+from cometmq.proxy.limit_catalogue import PROXY_LIMITS
 from cometmq.runtime.configuration.config import keys_of
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
 HEAD: Final = """\
-<!-- Written by scripts/limits_reference.py: change cometmq/metrics/limits.py or cometmq/console/limit_catalogue.py, then run it. -->
+<!-- Written by scripts/limits_reference.py: change cometmq/metrics/limits.py, cometmq/proxy/limit_catalogue.py or cometmq/console/limit_catalogue.py, then run it. -->
 # Limits
 
 Everything that others send to a broker or a name server is bounded. A refusal says what there was, the name of the
@@ -60,10 +63,21 @@ of the page, and `/metrics` at its port counts them in the same metric (`node_ty
 
 | limit | value | bounds | beyond it | why real use stays below |
 | --- | ---: | --- | --- | --- |"""
+PROXY: Final = """\
+## The proxy
+
+A proxy bounds what gRPC clients send. Refusals are in the Status of an answer, and name the limit, its value and the remedy;
+`/metrics` counts them in the same metric (`node_type="proxy"`). Names in capitals are constants, the others keys of
+`rmq-proxy.json` ([the proxy](../proxy.md#settings)).
+
+| limit | default | bounds | beyond it | why real use stays below |
+| --- | ---: | --- | --- | --- |"""
 TITLES: Final = {Server.BROKER: "broker", Server.NAMESRV: "name server"}
 
 
-def default_of(limit: Limit) -> int:
+def default_of(
+    limit: Limit, classes: tuple[type[Any], ...] = (*CONFIG_CLASSES, NamesrvConfig)
+) -> int:
     """Return the default of a limit that is a key, or the value of one that is a constant.
 
     Raises ValueError if both or neither exist.
@@ -73,12 +87,11 @@ def default_of(limit: Limit) -> int:
         return int(getattr(importlib.import_module(module), name))
     if limit.name in SPECIAL:
         return SPECIAL[limit.name]
-    classes = (*CONFIG_CLASSES, NamesrvConfig)
     defaults = set()
     for cls in classes:
         for key, field in zip(keys_of(cls), dataclasses.fields(cls), strict=True):
             if key == limit.name:
-                defaults.add(int(field.default))
+                defaults.add(int(cast("Any", field.default)))
     if len(defaults) != 1:
         raise ValueError(f"{limit.name} has the defaults {defaults} in the configuration classes")
     return defaults.pop()
@@ -91,7 +104,22 @@ SPECIAL: Final = {"MAX_BODY_LENGTH": 0, "RLIMIT_NOFILE": 0}
 def page() -> str:
     """Return the page."""
     return "\n".join(
-        [HEAD, *_table(), "", BODIES, *_bodies(), "", CLIENTS, "", CONSOLE, *_of_console(), ""]
+        [
+            HEAD,
+            *_table(),
+            "",
+            BODIES,
+            *_bodies(),
+            "",
+            CLIENTS,
+            "",
+            PROXY,
+            *_of_proxy(),
+            "",
+            CONSOLE,
+            *_of_console(),
+            "",
+        ]
     )
 
 
@@ -106,6 +134,13 @@ def _table() -> Iterator[str]:
             f"| `{limit.name}`{live} | {value} | {limit.bounds} | {limit.beyond} | {limit.ample} "
             f"| {servers} |"
         )
+
+
+def _of_proxy() -> Iterator[str]:
+    for limit in PROXY_LIMITS.values():
+        default = 0 if limit.name in SPECIAL else default_of(limit, (FrontConfig, ProxySettings))
+        value = "see its text" if limit.name in SPECIAL else f"{default:,} {limit.unit}"
+        yield f"| `{limit.name}` | {value} | {limit.bounds} | {limit.beyond} | {limit.ample} |"
 
 
 def _of_console() -> Iterator[str]:

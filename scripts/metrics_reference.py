@@ -23,20 +23,25 @@ HEAD: Final = f"""\
 <!-- Written by scripts/metrics_reference.py: change cometmq/metrics/catalogue.py, then run it. -->
 # Metrics
 
-With `metricsExporterType=PROM` a broker or a name server serves these at `/metrics`, in Prometheus' text format;
+With `metricsExporterType=PROM` a broker, a name server or a proxy serves these at `/metrics`, in Prometheus' text format;
 [operations](../operations.md#metrics) says how to set it up. A console serves its own at the port of its pages, without a login to its own machine and `--metrics-from`.
 Metrics called `rocketmq_…` are those of Java's broker 5.3
 (RIP-46), with Java's types and units; the others are CometMQ's own and have their unit in the name.
 
 Each of them has the labels {", ".join(f"`{name}`" for name in BASE_LABELS)}, too: the cluster's name, `broker`,
-`namesrv` or `console`, and the broker's name (the host and port of a name server or console). Where there are more topics, groups or queues than a
+`namesrv`, `proxy` or `console`, and the broker's name (the host and port of the others). Where there are more topics, groups or queues than a
 limit allows, the value `{REST}` of a label stands for the sum of all that have no series of their own;
 `cometmq_metrics_left_out` counts them.
 
 Histograms of times have buckets from 64 µs to 4.2 s, that of sizes from 256 B to 16 MiB, each four times as wide as
 the one before it.
 """
-TITLES: Final = {Server.BROKER: "Broker", Server.NAMESRV: "Name server", Server.CONSOLE: "Console"}
+TITLES: Final = {
+    Server.BROKER: "Broker",
+    Server.NAMESRV: "Name server",
+    Server.PROXY: "Proxy",
+    Server.CONSOLE: "Console",
+}
 
 
 def page() -> str:

@@ -89,13 +89,19 @@ class Client:
         return answer
 
     async def receive(
-        self, topic: str, group: str = "billing", *, invisible_s: int = 10, **fields: Any
+        self,
+        topic: str,
+        group: str = "billing",
+        *,
+        invisible_s: int = 10,
+        broker: str = "broker-a",
+        **fields: Any,
     ) -> list[wire.Message]:
         fields.setdefault("invisible_duration", {"seconds": invisible_s})
         answers = await self.stream_of(
             "ReceiveMessage",
             group={"name": group},
-            message_queue={"topic": {"name": topic}, "broker": {"name": "broker-a"}},
+            message_queue={"topic": {"name": topic}, "broker": {"name": broker}},
             batch_size=16,
             **fields,
         )

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import grpc
 import pytest
@@ -37,6 +38,39 @@ def test_the_command_says_its_endpoint_serves_and_stops() -> None:
             process.send_signal(signal.SIGTERM)
             assert process.wait(PROCESS_WAIT_S) == 0
     assert answer.status.code == wire.TOPIC_NOT_FOUND
+
+
+def test_options_override_the_file_and_keys_without_effect_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "rmq-proxy.json"
+    with Cluster(brokers=0) as cluster:
+        file.write_text(
+            f'{{"namesrvAddr": "{cluster.namesrv}", "grpcServerPort": 1, "grpcThreadPoolNums": 4}}'
+        )
+        command = [*COMMAND, "-pc", str(file), "--port", "0"]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            _, log = process.communicate(timeout=PROCESS_WAIT_S)
+        assert cluster.namesrv in ready
+    assert "127.0.0.1:1," not in ready
+    assert "grpcThreadPoolNums" in log
+
+
+def test_a_file_that_asks_for_the_local_mode_is_refused_with_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "rmq-proxy.json"
+    file.write_text('{"proxyMode": "LOCAL"}')
+    ended = subprocess.run(
+        [*COMMAND, "--config", str(file), "-n", "127.0.0.1:9876"],
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_WAIT_S,
+        check=False,
+    )
+    assert ended.returncode != 0
+    assert "cometmq broker --enable-proxy" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,18 @@ RULES: dict[str, frozenset[str]] = {
     "admin": frozenset({"client", "filtering", "remoting", "protocol", "tls", *PROCESS, "model"}),
     # Stateless: what it knows of a cluster it asks for, as clients and tools do.
     "proxy": frozenset(
-        {"client", "admin", "access", "protocol", "filtering", "remoting", *PROCESS, "model"}
+        {
+            "client",
+            "admin",
+            "access",
+            "protocol",
+            "filtering",
+            "remoting",
+            "tls",
+            "metrics",
+            *PROCESS,
+            "model",
+        }
     ),
     "idempotent": frozenset({"client", *PROCESS, "model"}),
     # Of the store only what is made to be light: workers import it for each task.

@@ -9,6 +9,7 @@ Longer than 500 lines: the order in which all parts open, start and close is dec
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
@@ -67,6 +68,7 @@ from cometmq.runtime.clock import BlockingClock, SteadyClock
 from cometmq.runtime.randomness import Randomness
 from cometmq.runtime.sockets.addresses import join_address
 from cometmq.runtime.sockets.network import Network
+from cometmq.runtime.sockets.within import NetworkWithin
 from cometmq.runtime.state_files.json_file import JsonFile
 from cometmq.runtime.state_files.state_writer import StateWriter
 from cometmq.runtime.surroundings import current, files_of
@@ -90,6 +92,8 @@ ServiceT = TypeVar("ServiceT", bound=Service)
 
 # The port of the VIP channel is lower than the broker's by this number.
 VIP_PORT_DISTANCE = 2
+# How long a pull may wait that came after a stop began.
+_RELEASE_AGAIN_S = 0.05
 
 
 class Broker:
@@ -165,6 +169,8 @@ class Broker:
         # The parts to be closed, the last first. So a start that fails closes what it has opened.
         self._closing = AsyncExitStack()
         self._closed = False
+        # Called when the broker stops, before it closes its connections: servers beside it, which use it.
+        self.on_stop: list[Callable[[], Awaitable[None]]] = []
 
     def _chosen_rules(self, clock: BlockingClock) -> Rules | None:
         config = self.config
@@ -360,6 +366,7 @@ class Broker:
         tell_who_is_served(self.access, "broker", self.config.bind_address, self.port)
         await self._listen()
         await copies.listen()
+        closing.push_async_callback(self._stop_beside)
         closing.push_async_callback(self._answer_held_pulls)
         closing.push_async_callback(self._registration.close)
         await self._registration.start()
@@ -572,6 +579,22 @@ class Broker:
     async def _answer_held_pulls(self) -> None:
         self._waiting.release_all()
         await asyncio.sleep(0)  # the released pulls are answered in the next turn of the loop
+
+    async def _stop_beside(self) -> None:
+        """Stop the servers beside the broker, and answer meanwhile the pulls that they still send."""
+        stopping = asyncio.gather(*(stop() for stop in self.on_stop))
+        while not stopping.done():
+            await asyncio.wait([stopping], timeout=_RELEASE_AGAIN_S)
+            self._waiting.release_all()
+        await stopping
+
+    def network_within(self) -> Network:
+        """Return a network on which a connection to this broker needs no socket, for servers in its process."""
+        return NetworkWithin(
+            self._network,
+            lambda host, port: join_address(host, port) == self.address,
+            self._remoting.new_connection,
+        )
 
     def _listener(self, port: int) -> RemotingServer:
         return RemotingServer(

@@ -4,6 +4,8 @@ dashboards and alert rules all read this table.
 Metrics that Java's broker 5.3 has keep Java's names (`rocketmq_…`, RIP-46), types and units. The
 others are `cometmq_…`, with the unit in the name. `docs/reference/metrics.md` is generated from
 here, by `scripts/metrics_reference.py`.
+
+Longer than 500 lines: it is one table.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ class Server(Enum):
     BROKER = "broker"
     NAMESRV = "namesrv"
     CONSOLE = "console"
+    PROXY = "proxy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,8 @@ METRICS: Final[dict[str, Metric]] = {}
 _BROKER: Final = (Server.BROKER,)
 _NAMESRV: Final = (Server.NAMESRV,)
 _BOTH: Final = (Server.BROKER, Server.NAMESRV)
+_ALL: Final = (*_BOTH, Server.PROXY)
+_PROXY: Final = (Server.PROXY,)
 
 
 def _declare(
@@ -105,17 +110,17 @@ _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
 BUILD_INFO: Final = _declare(
     "cometmq_build_info", _G, "", "Always 1; the labels say which build runs.",
-    "version", "python_version", "compiled", servers=_BOTH,
+    "version", "python_version", "compiled", servers=_ALL,
 )  # fmt: skip
 READY: Final = _declare(
     "cometmq_ready", _G, "", "1 while the server does its work, 0 while /ready says why not.",
-    servers=_BOTH,
+    servers=_ALL,
 )  # fmt: skip
 UPTIME: Final = _declare(
-    "cometmq_uptime_seconds", _G, "seconds", "Time since the server was started.", servers=_BOTH
+    "cometmq_uptime_seconds", _G, "seconds", "Time since the server was started.", servers=_ALL
 )
 CONNECTIONS: Final = _declare(
-    "cometmq_connections", _G, "connections", "Open connections.", servers=_BOTH
+    "cometmq_connections", _G, "connections", "Open connections.", servers=_ALL
 )
 BYTES_IN_FLIGHT: Final = _declare(
     "cometmq_in_flight_bytes", _G, "bytes",
@@ -129,28 +134,28 @@ BYTES_IN_FLIGHT_LIMIT: Final = _declare(
 TLS_CERTIFICATE_LEFT: Final = _declare(
     "cometmq_tls_certificate_expires_in_seconds", _G, "seconds",
     "Time until the server's certificate expires, 0 after that. Only where TLS is served.",
-    servers=_BOTH,
+    servers=_ALL,
 )  # fmt: skip
 TLS_RELOAD_FAILED: Final = _declare(
     "cometmq_tls_reload_failed", _G, "state",
     "1 while the certificate files that lie there cannot be used, so that the last good ones are in "
-    "force.", servers=_BOTH,
+    "force.", servers=_ALL,
 )  # fmt: skip
 TLS_HANDSHAKES: Final = _declare(
     "cometmq_tls_handshakes_total", _C, "handshakes",
     "TLS handshakes that ended: completed, failed, timed_out, crowded_out by others that waited for "
     "a place; plain_refused are connections without TLS where it is enforced.", "outcome",
-    servers=_BOTH,
+    servers=_ALL,
 )  # fmt: skip
 TLS_HANDSHAKES_WAITING: Final = _declare(
     "cometmq_tls_connections_unserved", _G, "connections",
     "Connections that were accepted and are not served yet: silent ones, and those whose handshake "
-    "waits or is under way.", servers=_BOTH,
+    "waits or is under way.", servers=_ALL,
 )  # fmt: skip
 LOOP_DELAY: Final = _declare(
     "cometmq_loop_delay_seconds", _H, "seconds",
     "How late the event loop was with a timer, one sample a second. Requests wait as long.",
-    servers=_BOTH,
+    servers=_ALL,
 )  # fmt: skip
 RPC_LATENCY: Final = _declare(
     "rocketmq_rpc_latency", _H, "milliseconds",
@@ -168,20 +173,20 @@ LIMIT_HITS: Final = _declare(
     "cometmq_limit_hits_total", _C, "hits",
     "How often a limit refused, closed or put off something, by the name of the limit; 0 for a "
     "limit that was never reached. [Limits](limits.md) explains each.",
-    "limit", servers=(*_BOTH, Server.CONSOLE),
+    "limit", servers=(*_ALL, Server.CONSOLE),
 )  # fmt: skip
 SCRAPE_DURATION: Final = _declare(
     "cometmq_scrape_duration_seconds", _G, "seconds",
     "How long it took to put the last scrape together, the loop's other work included.",
-    servers=_BOTH,
+    servers=_ALL,
 )  # fmt: skip
 SCRAPE_LONGEST_SLICE: Final = _declare(
     "cometmq_scrape_longest_slice_seconds", _G, "seconds",
-    "For how long at most the last scrape held the loop without a pause.", servers=_BOTH,
+    "For how long at most the last scrape held the loop without a pause.", servers=_ALL,
 )  # fmt: skip
 SCRAPES: Final = _declare(
     "cometmq_scrapes_total", _C, "scrapes",
-    "Scrapes that were put together; scrapers that ask at once share one.", servers=_BOTH,
+    "Scrapes that were put together; scrapers that ask at once share one.", servers=_ALL,
 )  # fmt: skip
 LEFT_OUT: Final = _declare(
     "cometmq_metrics_left_out", _G, "",
@@ -190,14 +195,43 @@ LEFT_OUT: Final = _declare(
     "what",
 )  # fmt: skip
 
+# -- the proxy --
+
+PROXY_CALLS: Final = _declare(
+    "cometmq_proxy_calls_total", _C, "calls",
+    "gRPC calls that ended, by their name and that of their Status; a Telemetry stream is one call.",
+    "call", "status", servers=_PROXY,
+)  # fmt: skip
+PROXY_CALLS_OPEN: Final = _declare(
+    "cometmq_proxy_calls_open", _G, "calls", "Calls under way, without Telemetry streams.", servers=_PROXY,
+)  # fmt: skip
+PROXY_STREAMS: Final = _declare(
+    "cometmq_proxy_telemetry_streams", _G, "streams", "Open Telemetry streams.", servers=_PROXY,
+)  # fmt: skip
+PROXY_CLIENTS: Final = _declare(
+    "cometmq_proxy_clients", _G, "clients", "Clients whose settings are known.", servers=_PROXY,
+)  # fmt: skip
+PROXY_WAITING: Final = _declare(
+    "cometmq_proxy_waiting_receives", _G, "receives", "Receives that wait for messages.", servers=_PROXY,
+)  # fmt: skip
+PROXY_RENEWED: Final = _declare(
+    "cometmq_proxy_renewed_handles", _G, "messages",
+    "Messages that are being consumed and whose invisible time is renewed.", servers=_PROXY,
+)  # fmt: skip
+PROXY_RENEWALS: Final = _declare(
+    "cometmq_proxy_renewals_total", _C, "renewals",
+    "Renewals of invisible times: renewed, failed, or given_up after three failures or three hours.",
+    "outcome", servers=_PROXY,
+)  # fmt: skip
+
 # -- access control --
 
 ACCESS_REFUSED: Final = _declare(
     "cometmq_access_refused_total", _C, "requests", "Requests refused by access control.",
-    "reason", servers=_BOTH,
+    "reason", servers=_ALL,
 )  # fmt: skip
 ACCESS_ACCOUNTS: Final = _declare(
-    "cometmq_access_accounts", _G, "accounts", "Accounts or users that are known.", servers=_BOTH
+    "cometmq_access_accounts", _G, "accounts", "Accounts or users that are known.", servers=_ALL
 )
 ACCESS_CHANGES: Final = _declare(
     "cometmq_access_changes_total", _C, "changes",

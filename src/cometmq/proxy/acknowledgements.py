@@ -14,8 +14,9 @@ from cometmq.protocol import requests
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.pop.handle import PopHandle
 from cometmq.proxy.calls import Caller
-from cometmq.proxy.config import MAX_ENTRIES, MAX_INVISIBLE_MS
+from cometmq.proxy.config import MAX_ENTRIES
 from cometmq.proxy.handles import Handles
+from cometmq.proxy.keys import ProxySettings
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.names import group_of, topic_of
 from cometmq.proxy.statuses import RefusedError, of_all, ok, status_of
@@ -45,7 +46,14 @@ async def send_to_dead_letters(
 
 
 class AckCalls:
-    def __init__(self, instance: ClientInstance, metadata: Metadata, handles: Handles) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        metadata: Metadata,
+        handles: Handles,
+        settings: ProxySettings,
+    ) -> None:
+        self._settings = settings
         self._instance = instance
         self._metadata = metadata
         self._handles = handles
@@ -81,10 +89,12 @@ class AckCalls:
                 wire.UNSUPPORTED, "suspend needs lite topics, which this proxy does not serve"
             )
         hidden_ms = request.invisible_duration.ToMilliseconds()
-        if not 0 <= hidden_ms <= MAX_INVISIBLE_MS:
+        most_ms = self._settings.max_invisible_time_mills
+        if not 0 <= hidden_ms <= most_ms:
             raise RefusedError(
                 wire.ILLEGAL_INVISIBLE_TIME,
-                f"the invisible duration is {hidden_ms} ms; choose 0 to {MAX_INVISIBLE_MS} ms",
+                f"the invisible duration is {hidden_ms} ms; choose 0 to {most_ms} ms "
+                "(maxInvisibleTimeMills)",
             )
         await self._metadata.route(topic)
         given = request.receipt_handle

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import grpc
 import grpc.aio
 import structlog
 
 from cometmq.errors import CometMQError
+from cometmq.metrics.limit_hits import LimitHits
+from cometmq.proxy.config import MAX_CALLS
+from cometmq.proxy.gate import Gate
 from cometmq.proxy.statuses import RefusedError, status, status_of
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.runtime.sockets.addresses import bare_host
 
 log = structlog.get_logger(__name__)
 
@@ -20,92 +25,175 @@ MESSAGING: Final = "apache.rocketmq.v2.MessagingService"
 ADMIN: Final = "apache.rocketmq.v2.Admin"
 _LONGEST_ID: Final = 255
 
-RequestT = TypeVar("RequestT")
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Names the client of a call. `left_s` is the time left until the call's deadline, None without one."""
+    """Names the client of a call. `peer` is its address, `left_s` is the time left until the call's deadline, None without one.
+
+    `account` is the user who has signed the call, "" without access control.
+    """
 
     client_id: str
     version: str
     peer: str
     left_s: float | None
+    account: str = ""
+
+    @property
+    def ip(self) -> str:
+        return bare_host(self.peer.rpartition(":")[0])
 
 
-def caller_of(context: Context) -> Caller:
-    """Return the caller. Raises RefusedError if the call has no client id."""
-    found: dict[str, str] = {}
-    for key, value in context.invocation_metadata() or ():
-        found[key] = value if isinstance(value, str) else value.decode("latin-1")
-    client_id = found.get("x-mq-client-id", "")
-    if not client_id:
-        raise RefusedError(
-            wire.CLIENT_ID_REQUIRED, "the header x-mq-client-id is missing; send the client's id"
+class Calls:
+    """Makes the handlers of calls, and counts calls and refusals. For the loop's thread only.
+
+    `peer_of` returns the address of a client by the name that gRPC has for its connection. `gate` checks
+    callers, if there is access control.
+    """
+
+    def __init__(
+        self, peer_of: Callable[[str], str], hits: LimitHits, gate: Gate | None = None
+    ) -> None:
+        self._peer_of = peer_of
+        self._gate = gate
+        self.hits = hits
+        # By the name of the call and that of its Status.
+        self.counts: dict[tuple[str, str], int] = {}
+        # How many calls are under way, Telemetry streams among them.
+        self.open_count = 0
+
+    def unary(
+        self, name: str, handle: Callable[[Caller, Any], Awaitable[Any]]
+    ) -> tuple[str, grpc.RpcMethodHandler[Any, Any]]:
+        """Return the handler of a call with one answer; an error becomes the answer's field `status`."""
+        request_class, answer_class = (
+            getattr(wire, f"{name}Request"),
+            getattr(wire, f"{name}Response"),
         )
-    if len(client_id) > _LONGEST_ID:
-        raise RefusedError(
-            wire.BAD_REQUEST,
-            f"the client id has {len(client_id)} characters, the limit is {_LONGEST_ID}; use a shorter one",
+
+        async def call(request: Any, context: Context) -> Any:
+            try:
+                with self.under_way():
+                    answer = await handle(await self._admitted(context, name, request), request)
+            except CometMQError as error:
+                answer = answer_class(status=self.refused(error))
+            except Exception as error:
+                log.exception("a call failed", call=name)
+                answer = answer_class(status=_internal(error))
+            self.count(name, answer.status.code)
+            return answer
+
+        handler = grpc.unary_unary_rpc_method_handler(
+            call,
+            request_deserializer=request_class.FromString,
+            response_serializer=answer_class.SerializeToString,
         )
-    return Caller(
-        client_id, found.get("x-mq-client-version", ""), context.peer(), context.time_remaining()
-    )
+        return name, handler
 
+    def answers(
+        self,
+        name: str,
+        handle: Callable[[Caller, Any], AsyncIterator[Any]],
+        last: Callable[[], Any] | None = None,
+    ) -> tuple[str, grpc.RpcMethodHandler[Any, Any]]:
+        """Return the handler of a call with a stream of answers. After an error it sends `last`, if given."""
+        request_class, answer_class = (
+            getattr(wire, f"{name}Request"),
+            getattr(wire, f"{name}Response"),
+        )
 
-def unary(
-    name: str,
-    handle: Callable[[Caller, Any], Awaitable[Any]],
-) -> tuple[str, grpc.RpcMethodHandler[Any, Any]]:
-    """Return the handler of a call with one answer; an error becomes the answer's field `status`."""
-    request_class, answer_class = getattr(wire, f"{name}Request"), getattr(wire, f"{name}Response")
+        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+            refusal: wire.Status | None = None
+            code: wire.Code = wire.OK
+            try:
+                with self.under_way():
+                    caller = await self._admitted(context, name, request)
+                    async for answer in handle(caller, request):
+                        if answer.HasField("status"):
+                            code = answer.status.code
+                        yield answer
+            except CometMQError as error:
+                refusal = self.refused(error)
+            except Exception as error:
+                log.exception("a call failed", call=name)
+                refusal = _internal(error)
+            self.count(name, code if refusal is None else refusal.code)
+            if refusal is not None:
+                yield answer_class(status=refusal)
+                if last is not None:
+                    yield last()
 
-    async def call(request: Any, context: Context) -> Any:
+        handler = grpc.unary_stream_rpc_method_handler(
+            call,
+            request_deserializer=request_class.FromString,
+            response_serializer=answer_class.SerializeToString,
+        )
+        return name, handler
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Count a call as long as it is served. Raises RefusedError if there are too many."""
+        if self.open_count >= MAX_CALLS:
+            raise RefusedError(
+                wire.TOO_MANY_REQUESTS,
+                f"{self.open_count} calls are under way, the limit MAX_CALLS is {MAX_CALLS}; start "
+                "another proxy",
+                "MAX_CALLS",
+            )
+        self.open_count += 1
         try:
-            return await handle(caller_of(context), request)
-        except CometMQError as error:
-            return answer_class(status=status_of(error))
-        except Exception as error:
-            log.exception("a call failed", call=name)
-            return answer_class(status=_internal(error))
+            yield
+        finally:
+            self.open_count -= 1
 
-    handler = grpc.unary_unary_rpc_method_handler(
-        call,
-        request_deserializer=request_class.FromString,
-        response_serializer=answer_class.SerializeToString,
-    )
-    return name, handler
+    def refused(self, error: CometMQError) -> wire.Status:
+        """Return the Status of an error, and count it if a limit raised it."""
+        self.hits.note(error)
+        return status_of(error)
 
+    def count(self, name: str, code: int) -> None:
+        """Count the end of a call."""
+        key = name, wire.Code.Name(code) if code in wire.Code.values() else str(code)
+        self.counts[key] = self.counts.get(key, 0) + 1
 
-def answers(
-    name: str,
-    handle: Callable[[Caller, Any], AsyncIterator[Any]],
-    last: Callable[[], Any] | None = None,
-) -> tuple[str, grpc.RpcMethodHandler[Any, Any]]:
-    """Return the handler of a call with a stream of answers. After an error it sends `last`, if given."""
-    request_class, answer_class = getattr(wire, f"{name}Request"), getattr(wire, f"{name}Response")
+    async def authorise(self, caller: Caller, name: str, request: Any) -> None:
+        """Raise RefusedError unless the caller has the rights that a call needs."""
+        if self._gate is not None:
+            await self._gate.authorise(caller.account, caller.peer, caller.ip, name, request)
 
-    async def call(request: Any, context: Context) -> AsyncIterator[Any]:
-        try:
-            async for answer in handle(caller_of(context), request):
-                yield answer
-        except CometMQError as error:
-            yield answer_class(status=status_of(error))
-        except Exception as error:
-            log.exception("a call failed", call=name)
-            yield answer_class(status=_internal(error))
-        else:
-            return
-        if last is not None:
-            yield last()
+    async def caller(self, context: Context) -> Caller:
+        """Return the caller. Raises RefusedError if the call has no client id, or is not signed as it has to be."""
+        found: dict[str, str] = {}
+        for key, value in context.invocation_metadata() or ():
+            found[key] = value if isinstance(value, str) else value.decode("latin-1")
+        client_id = found.get("x-mq-client-id", "")
+        if not client_id:
+            raise RefusedError(
+                wire.CLIENT_ID_REQUIRED,
+                "the header x-mq-client-id is missing; send the client's id",
+            )
+        if len(client_id) > _LONGEST_ID:
+            raise RefusedError(
+                wire.BAD_REQUEST,
+                f"the client id has {len(client_id)} characters, the limit is {_LONGEST_ID}; use a "
+                "shorter one",
+            )
+        peer = self._peer_of(context.peer())
+        account = "" if self._gate is None else await self._gate.authenticate(found, peer)
+        return Caller(
+            client_id,
+            found.get("x-mq-client-version", ""),
+            peer,
+            context.time_remaining(),
+            account,
+        )
 
-    handler = grpc.unary_stream_rpc_method_handler(
-        call,
-        request_deserializer=request_class.FromString,
-        response_serializer=answer_class.SerializeToString,
-    )
-    return name, handler
+    async def _admitted(self, context: Context, name: str, request: Any) -> Caller:
+        caller = await self.caller(context)
+        await self.authorise(caller, name, request)
+        return caller
 
 
 def _internal(error: Exception) -> wire.Status:

@@ -12,6 +12,7 @@ import structlog
 from cometmq.client.instance import ClientInstance
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
+from cometmq.metrics.limit_hits import LimitHits
 from cometmq.model.subscription import (
     EXPRESSION_SQL92,
     EXPRESSION_TAG,
@@ -19,17 +20,17 @@ from cometmq.model.subscription import (
     SubscriptionData,
 )
 from cometmq.proxy.announcements import Announcements
-from cometmq.proxy.calls import Caller, Context, caller_of
+from cometmq.proxy.calls import Caller, Calls, Context
 from cometmq.proxy.config import (
-    CLIENT_EXPIRES_S,
     MAX_CLIENTS,
     MAX_STREAMS_PER_CLIENT,
     MAX_TOPICS_OF_CLIENT,
 )
+from cometmq.proxy.keys import ProxySettings
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.names import group_of, topic_of
 from cometmq.proxy.settings import merged
-from cometmq.proxy.statuses import RefusedError, code_of, ok
+from cometmq.proxy.statuses import RefusedError, ok
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.tasks import TaskOwner
 
@@ -58,8 +59,11 @@ class Stream:
 
 
 class Client:
-    def __init__(self, client_id: str) -> None:
+    """A client by its id, which belongs to the user `account` as long as the client is known."""
+
+    def __init__(self, client_id: str, account: str) -> None:
         self.client_id = client_id
+        self.account = account
         self.kind: wire.ClientType = wire.CLIENT_TYPE_UNSPECIFIED
         self.group: str | None = None
         self.subscriptions: dict[str, SubscriptionData] = {}
@@ -97,20 +101,39 @@ class Clients:
         tasks: TaskOwner,
         add_producer: Callable[[str], None],
         announcements: Announcements,
-        max_body_bytes: int,
+        settings: ProxySettings,
+        calls: Calls,
     ) -> None:
         self._instance = instance
+        self._calls = calls
         self._metadata = metadata
         self._tasks = tasks
         self._add_producer = add_producer
         self._announcements = announcements
-        self._max_body_bytes = max_body_bytes
+        self._settings = settings
         self._by_id: dict[str, Client] = {}
         self._groups: dict[str, dict[str, Client]] = {}
         self.is_draining = False
+        # How many Telemetry streams are open.
+        self.stream_count = 0
 
-    def get(self, client_id: str) -> Client | None:
-        return self._by_id.get(client_id)
+    @property
+    def limit_hits(self) -> LimitHits:
+        return self._calls.hits
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def known(self, caller: Caller) -> Client:
+        """Return the client that calls. Raises RefusedError if it is unknown, or another user's."""
+        client = self._by_id.get(caller.client_id)
+        if client is None:
+            raise RefusedError(
+                wire.UNRECOGNIZED_CLIENT_TYPE,
+                f"client {caller.client_id} is unknown here; send its settings over Telemetry first",
+            )
+        _check_owner(client, caller)
+        return client
 
     def has_stream(self, client_id: str) -> bool:
         client = self._by_id.get(client_id)
@@ -139,7 +162,7 @@ class Clients:
 
     async def expire(self) -> None:
         """Forget clients that have no stream and have sent no heartbeat for a while."""
-        oldest_s = asyncio.get_running_loop().time() - CLIENT_EXPIRES_S
+        oldest_s = asyncio.get_running_loop().time() - self._settings.channel_expired_timeout / 1000
         for client in list(self._by_id.values()):
             if not client.streams and client.seen_s < oldest_s:
                 await self._forget(client)
@@ -149,41 +172,42 @@ class Clients:
     async def heartbeat(
         self, caller: Caller, _request: wire.HeartbeatRequest
     ) -> wire.HeartbeatResponse:
-        self._known(caller).seen_s = asyncio.get_running_loop().time()
+        self.known(caller).seen_s = asyncio.get_running_loop().time()
         return wire.HeartbeatResponse(status=ok())
 
     async def terminate(
         self, caller: Caller, _request: wire.NotifyClientTerminationRequest
     ) -> wire.NotifyClientTerminationResponse:
-        await self._forget(self._known(caller))
+        await self._forget(self.known(caller))
         return wire.NotifyClientTerminationResponse(status=ok())
 
     async def telemetry(self, requests: object, context: Context) -> None:
         """Serve a stream until the client or the proxy ends it."""
         del requests  # _read reads the requests from the context
         try:
-            caller = caller_of(context)
+            caller = await self._calls.caller(context)
             if self.is_draining:
                 raise RefusedError(
                     wire.TOO_MANY_REQUESTS, "this proxy is stopping; connect to another one"
                 )
         except RefusedError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            self._calls.refused(error)
+            self._calls.count("Telemetry", error.status_code)
+            await context.abort(_grpc_code(error.status_code), str(error))
         await context.send_initial_metadata(())
         stream = Stream()
+        self.stream_count += 1
         reader = self._tasks.spawn(self._read(caller, context, stream), "telemetry")
         try:
             while (command := await stream.commands.get()) is not None:
                 if isinstance(command, CometMQError):
-                    code = code_of(command)
-                    kind = (
-                        grpc.StatusCode.INVALID_ARGUMENT
-                        if 40000 <= code < 50000
-                        else grpc.StatusCode.INTERNAL
-                    )
-                    await context.abort(kind, str(command))
+                    refusal = self._calls.refused(command)
+                    self._calls.count("Telemetry", refusal.code)
+                    await context.abort(_grpc_code(refusal.code), refusal.message)
                 await context.write(command)
+            self._calls.count("Telemetry", wire.OK)
         finally:
+            self.stream_count -= 1
             reader.cancel()
             client = self._by_id.get(caller.client_id)
             if client is not None and stream in client.streams:
@@ -191,15 +215,6 @@ class Clients:
                 client.seen_s = asyncio.get_running_loop().time()
 
     # Inside
-
-    def _known(self, caller: Caller) -> Client:
-        client = self._by_id.get(caller.client_id)
-        if client is None:
-            raise RefusedError(
-                wire.UNRECOGNIZED_CLIENT_TYPE,
-                f"client {caller.client_id} is unknown here; send its settings over Telemetry first",
-            )
-        return client
 
     async def _read(self, caller: Caller, context: Context, stream: Stream) -> None:
         try:
@@ -211,6 +226,7 @@ class Clients:
                         client=caller.client_id,
                     )
                     continue
+                await self._calls.authorise(caller, "Telemetry", command.settings)
                 settings = await self._take(caller, command.settings, stream)
                 stream.send(wire.TelemetryCommand(status=ok(), settings=settings))
             end: CometMQError | None = None
@@ -236,7 +252,8 @@ class Clients:
                     "start another proxy",
                     "MAX_CLIENTS",
                 )
-            client = self._by_id[caller.client_id] = Client(caller.client_id)
+            client = self._by_id[caller.client_id] = Client(caller.client_id, caller.account)
+        _check_owner(client, caller)
         if stream not in client.streams:
             if len(client.streams) >= MAX_STREAMS_PER_CLIENT:
                 raise RefusedError(
@@ -249,10 +266,10 @@ class Clients:
         client.kind = settings.client_type
         if kind == "publishing":
             await self._publish(client, settings.publishing)
-            return merged(settings, None, self._max_body_bytes)
+            return merged(settings, None, self._settings)
         group = await self._subscribe(client, settings)
         topic = next(iter(client.subscriptions), None)
-        return merged(settings, await self._metadata.group(group, topic), self._max_body_bytes)
+        return merged(settings, await self._metadata.group(group, topic), self._settings)
 
     async def _publish(self, client: Client, publishing: wire.Publishing) -> None:
         _check_count(len(publishing.topics))
@@ -312,6 +329,13 @@ class Clients:
         await self._instance.remove_consumer(client.group)
 
 
+def _grpc_code(code: int) -> grpc.StatusCode:
+    """Return with what gRPC error Telemetry ends (Java: ClientActivity)."""
+    if 40000 <= code < 50000:
+        return grpc.StatusCode.INVALID_ARGUMENT
+    return grpc.StatusCode.INTERNAL
+
+
 def subscription_of(topic: str, expression: wire.FilterExpression) -> SubscriptionData:
     """Return a subscription to `topic`. Raises RefusedError for an invalid expression."""
     kind = EXPRESSION_SQL92 if expression.type == wire.SQL else EXPRESSION_TAG
@@ -319,6 +343,15 @@ def subscription_of(topic: str, expression: wire.FilterExpression) -> Subscripti
         return build_subscription(topic, expression.expression, kind)
     except IllegalArgumentError as error:
         raise RefusedError(wire.ILLEGAL_FILTER_EXPRESSION, str(error)) from error
+
+
+def _check_owner(client: Client, caller: Caller) -> None:
+    if client.account != caller.account:
+        raise RefusedError(
+            wire.FORBIDDEN,
+            f"the id {caller.client_id} is that of a client of another user than User:{caller.account}; "
+            "use an id of its own",
+        )
 
 
 def _check_count(count: int) -> None:

@@ -1,11 +1,14 @@
-"""The settings and limits of a proxy (Java: ProxyConfig)."""
+"""The limits of a proxy that no setting changes, and where it serves; `keys.py` has Java's keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
 
+from cometmq.access.config import AccessConfig
 from cometmq.client.access import PLAIN, Access
+from cometmq.proxy.front_config import FrontConfig
+from cometmq.proxy.keys import ProxySettings
 
 DEFAULT_PORT: Final = 8081
 
@@ -25,18 +28,6 @@ MAX_REMEMBERED: Final = 20_000
 # Entries of an acknowledgement, and messages of a send.
 MAX_ENTRIES: Final = 1_024
 
-MAX_USER_PROPERTIES: Final = 128
-MAX_PROPERTIES_BYTES: Final = 16_384
-MAX_MESSAGE_GROUP_LENGTH: Final = 64
-MIN_INVISIBLE_MS: Final = 10_000
-MAX_INVISIBLE_MS: Final = 12 * 3600 * 1000
-RENEWED_INVISIBLE_MS: Final = 60_000
-MAX_DELAY_MS: Final = 24 * 3600 * 1000
-MAX_RECOVERY_S: Final = 3600
-MIN_POLL_S: Final = 5.0
-MAX_POLL_S: Final = 20.0
-MAX_BATCH: Final = 32
-CLIENT_EXPIRES_S: Final = 120.0
 REMEMBER_S: Final = 20.0
 
 
@@ -47,9 +38,11 @@ class ProxyConfig:
     namesrv: list[str]
     bind_address: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    max_message_size_bytes: int = 4 * 1024 * 1024
-    # A request may have several messages.
-    max_inbound_bytes: int = 16 * 1024 * 1024
-    # How long a proxy that stops waits for receives to end by themselves.
-    drain_s: float = MAX_POLL_S + 5
+    # How long a proxy that stops waits for receives to end by themselves; None takes it from the settings.
+    drain_s: float | None = None
+    # Whether other processes may listen at the port, too.
+    shares_port: bool = False
     access: Access = field(default=PLAIN)
+    settings: ProxySettings = field(default_factory=ProxySettings)
+    front: FrontConfig = field(default_factory=FrontConfig)
+    control: AccessConfig = field(default_factory=AccessConfig)

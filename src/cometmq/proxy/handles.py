@@ -19,17 +19,13 @@ from cometmq.errors import CometMQError, ProtocolError
 from cometmq.protocol.pop.handle import PopHandle
 from cometmq.proxy.clients import Clients
 from cometmq.proxy.config import MAX_REMEMBERED, MAX_RENEWED_HANDLES
+from cometmq.proxy.keys import ProxySettings
 from cometmq.proxy.statuses import RefusedError
 from cometmq.proxy.wire import messaging_pb2 as wire
 
 log = structlog.get_logger(__name__)
 
-SCAN_S: Final = 5.0
-_AHEAD_MS: Final = 10_000
 _STEPS_MS: Final = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
-_GIVE_UP_MS: Final = 3 * 3600 * 1000
-_FAILURES: Final = 3
-_GIVEN_BACK_MS: Final = 1000
 _AT_ONCE: Final = 64
 
 
@@ -44,12 +40,15 @@ class Renewed:
 
 
 class Handles:
-    def __init__(self, instance: ClientInstance, clients: Clients) -> None:
+    def __init__(self, instance: ClientInstance, clients: Clients, settings: ProxySettings) -> None:
+        self._settings = settings
         self._instance = instance
         self._clients = clients
         # By group and by the handle that the client has.
         self._renewed: dict[tuple[str, str], Renewed] = {}
         self._groups: dict[str, Acknowledgements] = {}
+        # How many renewals ended how.
+        self.outcomes = dict.fromkeys(("renewed", "failed", "given_up"), 0)
 
     def __len__(self) -> int:
         return len(self._renewed)
@@ -98,7 +97,7 @@ class Handles:
         """Make messages that reached no client visible again soon."""
         for receipt in receipts:
             try:
-                await self.of(group).hide(receipt, _GIVEN_BACK_MS)
+                await self.of(group).hide(receipt, self._settings.invisible_time_millis_when_clear)
             except CometMQError as error:
                 # The message comes again when its invisible time is over.
                 log.info("a message could not be given back", group=group, reason=str(error))
@@ -112,7 +111,10 @@ class Handles:
             if not self._clients.has_stream(each.client_id):
                 del self._renewed[key]
                 due.append(self.give_back(each.group, [each.receipt]))
-            elif handle.pop_time + handle.invisible_time - now_ms <= _AHEAD_MS:
+            elif (
+                handle.pop_time + handle.invisible_time - now_ms
+                <= self._settings.renew_ahead_time_millis
+            ):
                 due.append(self._renew(key, each, now_ms))
         for begin in range(0, len(due), _AT_ONCE):
             await asyncio.gather(*due[begin : begin + _AT_ONCE])
@@ -120,15 +122,20 @@ class Handles:
     # Inside
 
     async def _renew(self, key: tuple[str, str], each: Renewed, now_ms: int) -> None:
-        if now_ms - each.since_ms > _GIVE_UP_MS or each.failures >= _FAILURES:
+        settings = self._settings
+        is_too_old = now_ms - each.since_ms > settings.renew_max_time_millis
+        if is_too_old or each.failures >= settings.max_renew_retry_times:
             self._renewed.pop(key, None)
+            self.outcomes["given_up"] += 1
             return
         try:
             step = min(each.renewals, len(_STEPS_MS) - 1)
             await self.of(each.group).hide(each.receipt, _STEPS_MS[step])
         except CometMQError as error:
             each.failures += 1
+            self.outcomes["failed"] += 1
             log.info("a handle is not renewed", group=each.group, reason=str(error))
         else:
             each.renewals += 1
             each.failures = 0
+            self.outcomes["renewed"] += 1

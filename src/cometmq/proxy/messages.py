@@ -9,13 +9,7 @@ from typing import Final
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.sysflag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_MASK
-from cometmq.proxy.config import (
-    MAX_DELAY_MS,
-    MAX_MESSAGE_GROUP_LENGTH,
-    MAX_PROPERTIES_BYTES,
-    MAX_RECOVERY_S,
-    MAX_USER_PROPERTIES,
-)
+from cometmq.proxy.keys import ProxySettings
 from cometmq.proxy.statuses import RefusedError
 from cometmq.proxy.wire import messaging_pb2 as wire
 
@@ -61,11 +55,13 @@ def type_of(properties: dict[str, str]) -> str:
     return "NORMAL"
 
 
-def properties_of(message: wire.Message, topic: str, now_ms: int) -> dict[str, str]:
+def properties_of(
+    message: wire.Message, topic: str, now_ms: int, settings: ProxySettings
+) -> dict[str, str]:
     """Return the properties under which a broker stores a message. Raises RefusedError."""
     system = message.system_properties
     properties = dict(message.user_properties)
-    _check_user(properties)
+    _check_user(properties, settings.user_property_max_num)
     if system.lite_topic:
         raise RefusedError(
             wire.UNSUPPORTED,
@@ -80,32 +76,34 @@ def properties_of(message: wire.Message, topic: str, now_ms: int) -> dict[str, s
     _set_looked_up(properties, system)
     properties[p.PRODUCER_GROUP] = topic
     if system.HasField("message_group") and system.message_group:
-        if len(system.message_group) > MAX_MESSAGE_GROUP_LENGTH:
+        most = settings.max_message_group_size
+        if len(system.message_group) > most:
             raise RefusedError(
                 wire.ILLEGAL_MESSAGE_GROUP,
                 f"the message group has {len(system.message_group)} characters, the limit "
-                f"MAX_MESSAGE_GROUP_LENGTH is {MAX_MESSAGE_GROUP_LENGTH}; use a shorter one",
-                "MAX_MESSAGE_GROUP_LENGTH",
+                f"maxMessageGroupSize is {most}; use a shorter one",
+                "maxMessageGroupSize",
             )
         group = _text(system.message_group, wire.ILLEGAL_MESSAGE_GROUP, "message group")
         properties[p.SHARDING_KEY] = group
     if system.HasField("priority"):
         properties[p.PRIORITY] = str(system.priority)
     if system.HasField("delivery_timestamp"):
-        properties[p.TIMER_DELIVER_MS] = str(_delivery_ms(system, now_ms))
+        properties[p.TIMER_DELIVER_MS] = str(_delivery_ms(system, now_ms, settings))
     if system.message_type == wire.TRANSACTION:
         properties[p.TRANSACTION_PREPARED] = "true"
-        if (recovery_s := _recovery_s(system)) > 0:
+        if (recovery_s := _recovery_s(system, settings)) > 0:
             properties[p.CHECK_IMMUNITY_TIME_IN_SECONDS] = str(recovery_s)
     _set_origin(properties, system)
-    _check_size(properties, message)
+    _check_size(properties, message, settings.max_user_property_size)
     return properties
 
 
-def body_of(message: wire.Message, max_bytes: int) -> bytes:
+def body_of(message: wire.Message, settings: ProxySettings) -> bytes:
     """Return a message's body as it is stored: plain, for consumers of all kinds. Raises RefusedError."""
+    max_bytes = settings.max_message_size
     body = message.body
-    if not body:
+    if not body and settings.enable_message_body_empty_check:
         raise RefusedError(wire.MESSAGE_BODY_EMPTY, "the body is empty; send at least one byte")
     if message.system_properties.body_encoding == wire.GZIP:
         inflating = zlib.decompressobj(_GZIP_WINDOW)
@@ -195,39 +193,41 @@ def _set_origin(properties: dict[str, str], system: wire.SystemProperties) -> No
         properties[p.RECONSUME_TIME] = str(system.delivery_attempt - 1)
 
 
-def _delivery_ms(system: wire.SystemProperties, now_ms: int) -> int:
+def _delivery_ms(system: wire.SystemProperties, now_ms: int, settings: ProxySettings) -> int:
+    most_ms = settings.max_delay_time_mills
     at_ms: int = system.delivery_timestamp.ToMilliseconds()
-    if at_ms - now_ms > MAX_DELAY_MS:
+    if at_ms - now_ms > most_ms:
         raise RefusedError(
             wire.ILLEGAL_DELIVERY_TIME,
-            f"the delivery time of the message is {at_ms} ms, the limit MAX_DELAY_MS is {MAX_DELAY_MS} ms "
+            f"the delivery time of the message is {at_ms} ms, the limit maxDelayTimeMills is {most_ms} ms "
             "from now; choose an earlier time",
-            "MAX_DELAY_MS",
+            "maxDelayTimeMills",
         )
     return max(at_ms, 0)
 
 
-def _recovery_s(system: wire.SystemProperties) -> int:
+def _recovery_s(system: wire.SystemProperties, settings: ProxySettings) -> int:
     if not system.HasField("orphaned_transaction_recovery_duration"):
         return 0
     seconds: int = system.orphaned_transaction_recovery_duration.ToSeconds()
-    if seconds > MAX_RECOVERY_S:
+    most_s = settings.max_transaction_recovery_second
+    if seconds > most_s:
         raise RefusedError(
             wire.BAD_REQUEST,
-            f"the first check of the transaction is set to {seconds} s, the limit MAX_RECOVERY_S "
-            f"is {MAX_RECOVERY_S}; choose a shorter time",
-            "MAX_RECOVERY_S",
+            f"the first check of the transaction is set to {seconds} s, the limit "
+            f"maxTransactionRecoverySecond is {most_s}; choose a shorter time",
+            "maxTransactionRecoverySecond",
         )
     return seconds
 
 
-def _check_user(properties: dict[str, str]) -> None:
-    if len(properties) > MAX_USER_PROPERTIES:
+def _check_user(properties: dict[str, str], most: int) -> None:
+    if len(properties) > most:
         raise RefusedError(
             wire.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"the message has {len(properties)} properties, the limit MAX_USER_PROPERTIES is "
-            f"{MAX_USER_PROPERTIES}; move some into the body",
-            "MAX_USER_PROPERTIES",
+            f"the message has {len(properties)} properties, the limit userPropertyMaxNum is "
+            f"{most}; move some into the body",
+            "userPropertyMaxNum",
         )
     for name, value in properties.items():
         if not name or name in RESERVED:
@@ -239,16 +239,16 @@ def _check_user(properties: dict[str, str]) -> None:
         _text(value, wire.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property {name[:80]}", blank=True)
 
 
-def _check_size(properties: dict[str, str], message: wire.Message) -> None:
+def _check_size(properties: dict[str, str], message: wire.Message, most: int) -> None:
     counted = [*message.user_properties.items()]
     size = sum(len(name.encode()) + len(value.encode()) for name, value in counted)
     size += len(properties.get(p.TAGS, "").encode()) + len(properties.get(p.KEYS, "").encode())
-    if size > MAX_PROPERTIES_BYTES:
+    if size > most:
         raise RefusedError(
             wire.MESSAGE_PROPERTIES_TOO_LARGE,
             f"tag, keys and properties of the message take {size} bytes, the limit "
-            f"MAX_PROPERTIES_BYTES is {MAX_PROPERTIES_BYTES}; move large values into the body",
-            "MAX_PROPERTIES_BYTES",
+            f"maxUserPropertySize is {most}; move large values into the body",
+            "maxUserPropertySize",
         )
 
 

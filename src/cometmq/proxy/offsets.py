@@ -13,7 +13,7 @@ from cometmq.model.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from cometmq.protocol.headers import PullMessageRequestHeader
 from cometmq.proxy.calls import Caller
 from cometmq.proxy.clients import subscription_of
-from cometmq.proxy.config import MAX_BATCH, MAX_POLL_S
+from cometmq.proxy.keys import ProxySettings
 from cometmq.proxy.messages import to_wire
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.names import group_of, topic_of
@@ -25,7 +25,10 @@ _WAY_BACK_S: Final = 0.5
 
 
 class OffsetCalls:
-    def __init__(self, instance: ClientInstance, metadata: Metadata) -> None:
+    def __init__(
+        self, instance: ClientInstance, metadata: Metadata, settings: ProxySettings
+    ) -> None:
+        self._settings = settings
         self._instance = instance
         self._metadata = metadata
 
@@ -39,15 +42,17 @@ class OffsetCalls:
             raise RefusedError(
                 wire.ILLEGAL_OFFSET, f"the offset is {request.offset}; begin at 0 or later"
             )
+        most = self._settings.grpc_client_consumer_long_polling_batch_size
         poll_s = request.long_polling_timeout.ToMilliseconds() / 1000
-        left_s = MAX_POLL_S if caller.left_s is None else caller.left_s - _WAY_BACK_S
-        poll_s = max(0.0, min(poll_s, MAX_POLL_S, left_s))
+        longest_s = self._settings.max_poll_s
+        left_s = longest_s if caller.left_s is None else caller.left_s - _WAY_BACK_S
+        poll_s = max(0.0, min(poll_s, longest_s, left_s))
         header = PullMessageRequestHeader(
             consumer_group=group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=request.offset,
-            max_msg_nums=max(1, min(request.batch_size or 1, MAX_BATCH)),
+            max_msg_nums=max(1, min(request.batch_size or 1, most)),
             sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if poll_s else 0),
             commit_offset=0,
             suspend_timeout_millis=int(poll_s * 1000),

@@ -21,16 +21,9 @@ from cometmq.protocol.pop.headers import INIT_MAX, PopMessageRequestHeader
 from cometmq.proxy.acknowledgements import send_to_dead_letters
 from cometmq.proxy.calls import Caller
 from cometmq.proxy.clients import Clients, subscription_of
-from cometmq.proxy.config import (
-    MAX_BATCH,
-    MAX_INVISIBLE_MS,
-    MAX_POLL_S,
-    MAX_WAITING_RECEIVES,
-    MIN_INVISIBLE_MS,
-    MIN_POLL_S,
-    RENEWED_INVISIBLE_MS,
-)
+from cometmq.proxy.config import MAX_WAITING_RECEIVES
 from cometmq.proxy.handles import Handles
+from cometmq.proxy.keys import ProxySettings
 from cometmq.proxy.messages import to_wire
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.names import group_of, topic_of
@@ -57,7 +50,9 @@ class Receives:
         clients: Clients,
         handles: Handles,
         tasks: TaskOwner,
+        settings: ProxySettings,
     ) -> None:
+        self._settings = settings
         self._instance = instance
         self._metadata = metadata
         self._clients = clients
@@ -68,16 +63,13 @@ class Receives:
     async def receive(
         self, caller: Caller, request: wire.ReceiveMessageRequest
     ) -> AsyncIterator[wire.ReceiveMessageResponse]:
-        if self._clients.get(caller.client_id) is None:
-            raise RefusedError(
-                wire.UNRECOGNIZED_CLIENT_TYPE,
-                f"client {caller.client_id} is unknown here; send its settings over Telemetry first",
-            )
+        self._clients.known(caller)
         topic, group = topic_of(request.message_queue.topic), group_of(request.group)
         subscription = subscription_of(topic, request.filter_expression)
         config = await self._metadata.group(group, topic)
-        hidden_ms = _hidden_ms(request)
-        if request.auto_renew and not self._handles.has_room:
+        is_renewed = request.auto_renew and self._settings.enable_proxy_auto_renew
+        hidden_ms = _hidden_ms(request, self._settings)
+        if is_renewed and not self._handles.has_room:
             raise RefusedError(
                 wire.TOO_MANY_REQUESTS,
                 "too many messages are being consumed with auto_renew, the limit is MAX_RENEWED_HANDLES; "
@@ -92,13 +84,14 @@ class Receives:
                 "MAX_WAITING_RECEIVES",
             )
         broker_name = await self._broker(request.message_queue.broker.name, topic)
+        most = self._settings.grpc_client_consumer_long_polling_batch_size
         header = PopMessageRequestHeader(
             consumer_group=group,
             topic=topic,
             queue_id=_ANY_QUEUE,
-            max_msg_nums=max(1, min(request.batch_size or 1, MAX_BATCH)),
+            max_msg_nums=max(1, min(request.batch_size or 1, most)),
             invisible_time=hidden_ms,
-            poll_time=int(_poll_s(caller, request) * 1000),
+            poll_time=int(_poll_s(caller, request, self._settings) * 1000),
             born_time=self._instance.clock.now_ms(),
             init_mode=INIT_MAX,
             exp_type=subscription.expression_type,
@@ -129,7 +122,7 @@ class Receives:
                 answer = to_wire(message, request.message_queue.topic, text)
                 yield wire.ReceiveMessageResponse(message=answer)
                 left.remove(receipt)
-                if request.auto_renew:
+                if request.auto_renew and self._settings.enable_proxy_auto_renew:
                     self._handles.renew(caller.client_id, group, text, receipt)
             yield self.last()
         finally:
@@ -216,31 +209,37 @@ def _handle_text(message: MessageExt, receipt: Receipt) -> str:
     return handle.encode()
 
 
-def _hidden_ms(request: wire.ReceiveMessageRequest) -> int:
-    if request.auto_renew:
-        return RENEWED_INVISIBLE_MS
+def _hidden_ms(request: wire.ReceiveMessageRequest, settings: ProxySettings) -> int:
+    if request.auto_renew and settings.enable_proxy_auto_renew:
+        return settings.default_invisible_time_mills
     hidden_ms: int = request.invisible_duration.ToMilliseconds()
-    if not MIN_INVISIBLE_MS <= hidden_ms <= MAX_INVISIBLE_MS:
+    least_ms, most_ms = (
+        settings.min_invisible_time_mills_for_recv,
+        settings.max_invisible_time_mills,
+    )
+    if not least_ms <= hidden_ms <= most_ms:
         raise RefusedError(
             wire.ILLEGAL_INVISIBLE_TIME,
-            f"the invisible duration is {hidden_ms} ms; choose {MIN_INVISIBLE_MS} to {MAX_INVISIBLE_MS} ms",
+            f"the invisible duration is {hidden_ms} ms; choose {least_ms} to {most_ms} ms "
+            "(minInvisibleTimeMillsForRecv, maxInvisibleTimeMills)",
         )
     return hidden_ms
 
 
-def _poll_s(caller: Caller, request: wire.ReceiveMessageRequest) -> float:
+def _poll_s(caller: Caller, request: wire.ReceiveMessageRequest, settings: ProxySettings) -> float:
     """Return how long the pop may wait (Java: ReceiveMessageActivity)."""
-    left_s = MAX_POLL_S + _REQUEST_TIMEOUT_S if caller.left_s is None else caller.left_s
+    least_s, most_s = settings.min_poll_s, settings.max_poll_s
+    left_s = most_s + _REQUEST_TIMEOUT_S if caller.left_s is None else caller.left_s
     if request.HasField("long_polling_timeout"):
         wanted_s = request.long_polling_timeout.ToMilliseconds() / 1000
     else:
         wanted_s = left_s - _REQUEST_TIMEOUT_S / 2
-    poll_s = min(max(wanted_s, MIN_POLL_S), MAX_POLL_S)
+    poll_s = min(max(wanted_s, least_s), most_s)
     if poll_s > left_s:
-        if left_s < MIN_POLL_S:
+        if left_s < least_s:
             raise RefusedError(
                 wire.ILLEGAL_POLLING_TIME,
-                f"the call ends in {left_s:.1f} s; give a receive at least {MIN_POLL_S:.0f} s",
+                f"the call ends in {left_s:.1f} s; give a receive at least {least_s:g} s",
             )
         poll_s = left_s
     return min(poll_s, max(left_s - _WAY_BACK_S, 0.0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from cometmq.model.route import MASTER_ID, TopicRouteData
@@ -24,8 +24,13 @@ _TYPES: Final[dict[str, tuple[wire.MessageType, ...]]] = {
 
 
 class RouteCalls:
-    def __init__(self, metadata: Metadata) -> None:
+    """Answers with routes. `own` returns the endpoints to name, None to name those that the client sent."""
+
+    def __init__(
+        self, metadata: Metadata, own: Callable[[], wire.Endpoints | None] = lambda: None
+    ) -> None:
         self._metadata = metadata
+        self._own = own
 
     async def query_route(
         self, _caller: Caller, request: wire.QueryRouteRequest
@@ -33,7 +38,7 @@ class RouteCalls:
         topic = topic_of(request.topic)
         route = await self._metadata.route(topic)
         kinds = _TYPES.get(await self._metadata.topic_type(topic), (wire.NORMAL,))
-        queues = list(_queues(request.topic, request.endpoints, route, kinds))
+        queues = list(_queues(request.topic, self._own() or request.endpoints, route, kinds))
         return wire.QueryRouteResponse(status=ok(), message_queues=queues)
 
     async def query_assignment(
@@ -42,6 +47,7 @@ class RouteCalls:
         topic, group = topic_of(request.topic), group_of(request.group)
         route = await self._metadata.route(topic)
         ordered = (await self._metadata.group(group, topic)).consume_message_orderly
+        endpoints = self._own() or request.endpoints
         assignments = []
         for data in route.queue_datas:
             broker = route.broker(data.broker_name)
@@ -55,7 +61,7 @@ class RouteCalls:
                         id=each,
                         permission=wire.READ_WRITE if data.perm & PERM_WRITE else wire.READ,
                         broker=wire.Broker(
-                            name=data.broker_name, id=MASTER_ID, endpoints=request.endpoints
+                            name=data.broker_name, id=MASTER_ID, endpoints=endpoints
                         ),
                     )
                 )

@@ -19,7 +19,8 @@ from cometmq.protocol.messages.properties import encode_properties
 from cometmq.proxy.calls import Caller
 from cometmq.proxy.config import MAX_ENTRIES
 from cometmq.proxy.consistent_hash import bucket_of
-from cometmq.proxy.messages import body_of, properties_of, type_of
+from cometmq.proxy.keys import ProxySettings
+from cometmq.proxy.messages import BORN_HOST, body_of, properties_of, type_of
 from cometmq.proxy.metadata import MIXED, Metadata
 from cometmq.proxy.names import topic_of
 from cometmq.proxy.statuses import RefusedError, ok, status
@@ -41,12 +42,12 @@ class Sends:
         instance: ClientInstance,
         metadata: Metadata,
         transactions: Transactions,
-        max_message_bytes: int,
+        settings: ProxySettings,
     ) -> None:
         self._instance = instance
         self._metadata = metadata
         self._transactions = transactions
-        self._max_message_bytes = max_message_bytes
+        self._settings = settings
         # Clients retry a failed send, so the proxy does not.
         self._sender = Sender(instance, SendLimits(retry_times=0))
         self._encoder = MessageEncoder("", instance.unique_ids, clock=instance.clock)
@@ -69,7 +70,7 @@ class Sends:
                 "MAX_ENTRIES",
             )
         topic = topic_of(given[0].topic)
-        messages = [self._message(each, topic) for each in given]
+        messages = [self._message(each, topic, caller.peer) for each in given]
         await self._check_types(messages, topic)
         left_s = _TIMEOUT_S if caller.left_s is None else min(caller.left_s, _TIMEOUT_S)
         deadline = asyncio.get_running_loop().time() + left_s
@@ -83,7 +84,7 @@ class Sends:
         """Recall a delayed message before it is delivered."""
         topic = topic_of(request.topic)
         found = await self._metadata.topic_type(topic)
-        if found not in ("DELAY", MIXED):
+        if self._settings.enable_topic_message_type_check and found not in ("DELAY", MIXED):
             raise _conflict("a recalled message", "DELAY", topic, found)
         try:
             unique_id = await self._sender.recall(
@@ -96,12 +97,15 @@ class Sends:
 
     # Inside
 
-    def _message(self, given: wire.Message, topic: str) -> Message:
-        properties = properties_of(given, topic, self._instance.clock.now_ms())
-        return Message(topic, body_of(given, self._max_message_bytes), properties=properties)
+    def _message(self, given: wire.Message, topic: str, peer: str) -> Message:
+        properties = properties_of(given, topic, self._instance.clock.now_ms(), self._settings)
+        properties.setdefault(BORN_HOST, peer)
+        return Message(topic, body_of(given, self._settings), properties=properties)
 
     async def _check_types(self, messages: list[Message], topic: str) -> None:
         wanted = await self._metadata.topic_type(topic)
+        if not self._settings.enable_topic_message_type_check:
+            wanted = MIXED
         for message in messages:
             kind = type_of(message.properties)
             if wanted not in (kind, MIXED):

@@ -1,24 +1,32 @@
-"""Run a proxy: its gRPC server and its state (docs/internals/proxy.md).
+"""Run a proxy: its port, its gRPC server and its state (docs/internals/proxy.md).
 
-gRPC's own library accepts the connections. Its handlers run on the proxy's loop, which alone owns the state.
+The handlers of gRPC's own library run on the proxy's loop, which alone owns the state.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import grpc.aio
 import structlog
 
+from cometmq.client.access import PLAIN
+from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import acquire_instance, release_instance
 from cometmq.errors import ConfigError
+from cometmq.metrics.limit_hits import LimitHits
+from cometmq.proxy.accounts import Accounts
 from cometmq.proxy.acknowledgements import AckCalls
 from cometmq.proxy.announcements import Announcements
-from cometmq.proxy.calls import MESSAGING, Caller, Unserved, answers, unary
+from cometmq.proxy.calls import MESSAGING, Caller, Calls, Unserved
 from cometmq.proxy.clients import Clients
-from cometmq.proxy.config import MAX_CALLS, ProxyConfig
-from cometmq.proxy.handles import SCAN_S, Handles
+from cometmq.proxy.config import ProxyConfig
+from cometmq.proxy.front import Front
+from cometmq.proxy.front_config import access_to_servers, check_control
+from cometmq.proxy.gate import Gate
+from cometmq.proxy.handles import Handles
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.offsets import OffsetCalls
 from cometmq.proxy.receives import Receives
@@ -27,49 +35,125 @@ from cometmq.proxy.sends import Sends
 from cometmq.proxy.statuses import RefusedError
 from cometmq.proxy.transactions import Transactions
 from cometmq.proxy.wire import messaging_pb2 as wire
-from cometmq.runtime.sockets.addresses import join_address
+from cometmq.runtime.sockets.network import TCP_NETWORK, Network
+from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
+from cometmq.tls.server import server_tls
+
+if TYPE_CHECKING:
+    from cometmq.remoting.monitoring import Monitoring
 
 log = structlog.get_logger(__name__)
 
-# C++ clients ping every 60 s, even without calls; a server that does not allow that ends their connections.
-_PINGS_MS: Final = 20_000
 _EXPIRE_S: Final = 10.0
-_STREAMS_PER_CONNECTION: Final = 1_000
+# How long a connection may take to begin HTTP/2, and how long it may have no call (Java:
+# grpcClientIdleTimeMills).
+_PREFACE_MS: Final = 20_000
+_IDLE_MS: Final = 120_000
 
 
 class Proxy:
     """Serves RocketMQ 5 clients. For one loop; `start` once, `close` once."""
 
-    def __init__(self, config: ProxyConfig) -> None:
+    def __init__(
+        self,
+        config: ProxyConfig,
+        *,
+        network: Network = TCP_NETWORK,
+        endpoints: Callable[[int], wire.Endpoints] | None = None,
+    ) -> None:
+        """`network` leads to brokers. `endpoints` returns those of all routes for the proxy's port; without it a
+        route has the endpoints that its client used.
+        """
         self.config = config
         self.port = config.port
+        self._network = network
+        self._endpoints = endpoints
+        # Counts refusals by limits.
+        self.limit_hits = LimitHits()
+        # Checks callers, if there is access control.
+        self.gate: Gate | None = None
+        self.monitoring: Monitoring | None = None
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Listen. Raises ConfigError if the port is taken."""
+        """Listen. Raises ConfigError if the port is taken, or if a certificate cannot be used."""
         config = self.config
-        self._tasks = TaskOwner("proxy")
-        self._instance = instance = acquire_instance(
-            config.namesrv, "proxy", None, access=config.access
+        check_control(config.control)
+        self.tls = tls = server_tls(config.front, current().clock, ("h2",))
+        if tls is not None:
+            await tls.load()
+        self.front = front = Front(
+            config.front, tls, self.limit_hits, shares_port=config.shares_port
         )
+        try:
+            await front.bind(config.bind_address, config.port)
+            self.port = front.port
+            await self._serve(front)
+        except BaseException:
+            await front.close()
+            raise
+        if tls is not None:
+            tls.start(self._tasks)
+        if config.front.metrics_exporter_type == "PROM":
+            try:
+                await self._start_monitoring()
+            except ConfigError:
+                await self.close()
+                raise
+        await front.start()
+
+    @property
+    def metrics_address(self) -> str | None:
+        """The address of `/metrics`, `/health` and `/ready`; None where metrics are off."""
+        return None if self.monitoring is None else self.monitoring.http.address
+
+    async def _start_monitoring(self) -> None:
+        # Where metrics are off, a start does without the parser of HTTP.
+        from cometmq.proxy.monitoring import monitoring_of
+
+        self.monitoring = monitoring = monitoring_of(self, self.instance.clock)
+        await monitoring.start()
+        monitoring.state = lambda: ""
+
+    async def _serve(self, front: Front) -> None:
+        """Serve calls at the front's private address."""
+        config, settings = self.config, self.config.settings
+        self._tasks = TaskOwner("proxy")
+        access = config.access
+        if access is PLAIN:
+            access = access_to_servers(config.front, config.control)
+        # The default name, because brokers know two proxies of one machine, or process, by their ids.
+        self.instance = instance = acquire_instance(
+            config.namesrv, DEFAULT_INSTANCE_NAME, "proxy", access=access, network=self._network
+        )
+        if config.control.authentication_enabled:
+            accounts = Accounts(instance, config.front.rocketmq_cluster_name, self._tasks)
+            max_age_s = config.front.grpc_signature_max_age_seconds
+            self.gate = Gate(config.control, accounts, instance.clock, max_age_s)
+        self.calls = calls = Calls(front.peer_of, self.limit_hits, self.gate)
+        unary, answers = calls.unary, calls.answers
         metadata = Metadata(instance)
         announcements = Announcements(instance, self._tasks)
         transactions = Transactions(instance, metadata, announcements)
-        self._clients = clients = Clients(
+        self.clients = clients = Clients(
             instance,
             metadata,
             self._tasks,
             transactions.add_producer,
             announcements,
-            config.max_message_size_bytes,
+            settings,
+            calls,
         )
         transactions.clients = clients
-        self.handles = handles = Handles(instance, clients)
-        self.receives = receives = Receives(instance, metadata, clients, handles, self._tasks)
-        sends = Sends(instance, metadata, transactions, config.max_message_size_bytes)
-        routes, acks = RouteCalls(metadata), AckCalls(instance, metadata, handles)
-        offsets = OffsetCalls(instance, metadata)
+        self.handles = handles = Handles(instance, clients, settings)
+        self.receives = receives = Receives(
+            instance, metadata, clients, handles, self._tasks, settings
+        )
+        sends = Sends(instance, metadata, transactions, settings)
+        routes = RouteCalls(metadata, self._own)
+        acks = AckCalls(instance, metadata, handles, settings)
+        offsets = OffsetCalls(instance, metadata, settings)
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = dict(
             [
                 unary("QueryRoute", routes.query_route),
@@ -96,43 +180,57 @@ class Proxy:
             response_serializer=wire.TelemetryCommand.SerializeToString,
         )
         self._server = server = grpc.aio.server(
-            maximum_concurrent_rpcs=MAX_CALLS,
             options=[
-                ("grpc.max_receive_message_length", config.max_inbound_bytes),
+                ("grpc.max_receive_message_length", settings.grpc_max_inbound_message_size),
                 ("grpc.max_send_message_length", -1),
-                ("grpc.max_concurrent_streams", _STREAMS_PER_CONNECTION),
-                ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_MS),
+                ("grpc.max_concurrent_streams", settings.grpc_max_concurrent_calls_per_connection),
+                (
+                    "grpc.http2.min_ping_interval_without_data_ms",
+                    settings.grpc_server_permit_keep_alive_time_millis,
+                ),
                 ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.so_reuseport", 0),
+                ("grpc.server_handshake_timeout_ms", _PREFACE_MS),
+                ("grpc.max_connection_idle_ms", _IDLE_MS),
             ],
         )
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(MESSAGING, handlers), Unserved())
         )
-        address = join_address(config.bind_address, config.port)
         try:
-            self.port = server.add_insecure_port(address)
+            server.add_insecure_port(front.address)
         except RuntimeError as error:
             await self._close_clients()
-            raise ConfigError(
-                f"the proxy cannot listen at {address}: {error}; choose another port"
-            ) from error
+            raise ConfigError(f"gRPC cannot listen at {front.address}: {error}") from error
         await server.start()
-        self._tasks.every(SCAN_S, handles.scan, "renew-handles")
+        self._tasks.every(
+            settings.renew_schedule_period_millis / 1000, handles.scan, "renew-handles"
+        )
         self._tasks.every(_EXPIRE_S, clients.expire, "expire-clients")
 
     async def close(self) -> None:
         """Have clients reconnect elsewhere, let receives end, then stop. Handles stay valid until they expire."""
         if self._server is None:
             return
-        self._clients.drain()
+        if self.monitoring is not None:
+            self.monitoring.state = lambda: "the proxy is stopping"
+        self.front.stop_listening()
+        self.clients.drain()
         server, self._server = self._server, None
-        await server.stop(self.config.drain_s)
+        drain_s = self.config.drain_s
+        await server.stop(
+            self.config.settings.grpc_shutdown_time_seconds if drain_s is None else drain_s
+        )
+        await self.front.close()
+        if self.monitoring is not None:
+            await self.monitoring.close()
         await self._close_clients()
+
+    def _own(self) -> wire.Endpoints | None:
+        return None if self._endpoints is None else self._endpoints(self.port)
 
     async def _close_clients(self) -> None:
         await self._tasks.close()
-        await release_instance(self._instance)
+        await release_instance(self.instance)
 
 
 async def _refuse_lite(

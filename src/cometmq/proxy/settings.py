@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from cometmq.model.group import SubscriptionGroupConfig
-from cometmq.proxy.config import MAX_BATCH, MAX_POLL_S
+from cometmq.proxy.keys import ProxySettings
 from cometmq.proxy.wire import messaging_pb2 as wire
 
-_PRODUCER_ATTEMPTS: Final = 3
-_PRODUCER_FIRST_MS: Final = 10
-_PRODUCER_LAST_MS: Final = 1000
 # The delays before each retry, in ms, for groups without a list of their own.
 _NEXT_MS: Final = tuple(
     seconds * 1000
@@ -27,7 +24,7 @@ _NEXT_MS: Final = tuple(
 
 
 def merged(
-    given: wire.Settings, group: SubscriptionGroupConfig | None, max_body_bytes: int
+    given: wire.Settings, group: SubscriptionGroupConfig | None, own: ProxySettings
 ) -> wire.Settings:
     """Return the client's settings completed by the proxy's; `group` has those of a consumer's group."""
     settings = wire.Settings()
@@ -35,16 +32,22 @@ def merged(
     settings.metric.on = False
     if group is None:
         _set_exponential(
-            settings.backoff_policy, _PRODUCER_ATTEMPTS, _PRODUCER_FIRST_MS, _PRODUCER_LAST_MS, 2
+            settings.backoff_policy,
+            own.grpc_client_producer_max_attempts,
+            own.grpc_client_producer_backoff_initial_millis,
+            own.grpc_client_producer_backoff_max_millis,
+            own.grpc_client_producer_backoff_multiplier,
         )
-        settings.publishing.max_body_size = max_body_bytes
-        settings.publishing.validate_message_type = True
+        settings.publishing.max_body_size = own.max_message_size
+        settings.publishing.validate_message_type = own.enable_topic_message_type_check
         return settings
     _set_retries(settings.backoff_policy, group)
     subscription = settings.subscription
     subscription.fifo = group.consume_message_orderly
-    subscription.receive_batch_size = MAX_BATCH
-    subscription.long_polling_timeout.FromSeconds(int(MAX_POLL_S))
+    subscription.receive_batch_size = own.grpc_client_consumer_long_polling_batch_size
+    subscription.long_polling_timeout.FromMilliseconds(
+        own.grpc_client_consumer_max_long_polling_timeout_millis
+    )
     return settings
 
 

@@ -143,6 +143,7 @@ class Transactions:
         command.message.system_properties.message_type = wire.TRANSACTION
         sent = wire.TelemetryCommand(status=ok(), recover_orphaned_transaction_command=command)
         if not stream.send(sent):
+            self.clients.limit_hits.hit("MAX_WAITING_COMMANDS")
             log.warning(
                 "a client does not read its commands: a question about a transaction is dropped",
                 topic=topic,

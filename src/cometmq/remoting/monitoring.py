@@ -20,7 +20,8 @@ from cometmq._version import __version__
 from cometmq.errors import CometMQError
 from cometmq.metrics import catalogue as m
 from cometmq.metrics.exposition import CONTENT_TYPE, Exposition
-from cometmq.metrics.limits import LIMITS
+from cometmq.metrics.limit_hits import LimitHits
+from cometmq.metrics.limits import LIMITS, Limit
 from cometmq.model.histogram import LATENCY_BITS, bounds, latencies
 from cometmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from cometmq.remoting import connection
@@ -54,7 +55,8 @@ class Monitoring:
     """Serves the pages of one server. For the loop's thread only.
 
     `base` has the values of BASE_LABELS. `state` says why the server is not ready, "" if it is; it
-    may be replaced. `protection` decides who may read more than `/health` and `/ready`. Functions in `machine` are called in a thread before each scrape, and those in
+    may be replaced. A server that serves no requests of the remoting protocol has neither `handlers` nor
+    `holdings`, and `limit_hits` of its own. `protection` decides who may read more than `/health` and `/ready`. Functions in `machine` are called in a thread before each scrape, and those in
     `collectors` on the loop afterwards.
     """
 
@@ -65,9 +67,11 @@ class Monitoring:
         *,
         base: Mapping[str, str],
         clock: Clock,
-        handlers: Handlers,
-        holdings: Holdings,
+        handlers: Handlers | None,
+        holdings: Holdings | None,
         connection_count: Callable[[], int],
+        limit_hits: LimitHits | None = None,
+        limits: Mapping[str, Limit] = LIMITS,
         protection: ProtectedMode | None = None,
         network: Network = TCP_NETWORK,
     ) -> None:
@@ -80,7 +84,11 @@ class Monitoring:
             host, port, port_key=PORT_KEY, protection=protection, network=network
         )
         self._is_open = protection is None and not is_loopback(bare_host(host))
-        self.http.on_limit = handlers.limit_hits.hit
+        hits = handlers.limit_hits if handlers is not None else limit_hits
+        assert hits is not None, "a server without handlers counts its limits itself"
+        self._limit_hits = hits
+        self._limits = limits
+        self.http.on_limit = hits.hit
         self.http.add("/metrics", self._metrics)
         self.http.add("/health", self._health, for_all=True)
         self.http.add("/ready", self._ready, for_all=True)
@@ -204,20 +212,22 @@ class Monitoring:
         out.one(m.READY, 0 if self.state() else 1)
         out.one(m.UPTIME, self._monotonic() - self._began_s)
         out.one(m.CONNECTIONS, self._connection_count())
-        out.one(m.BYTES_IN_FLIGHT, self._holdings.total_bytes)
-        out.one(m.BYTES_IN_FLIGHT_LIMIT, self._holdings.limit_bytes)
+        if self._holdings is not None:
+            out.one(m.BYTES_IN_FLIGHT, self._holdings.total_bytes)
+            out.one(m.BYTES_IN_FLIGHT_LIMIT, self._holdings.limit_bytes)
         out.begin(m.LOOP_DELAY, LATENCY_BOUNDS_S)
         out.histogram(self._loop_delays.counts, self._loop_delays.total / 1e6)
         yield
-        yield from self._requests(out)
-        yield from self._limits(out)
+        if self._handlers is not None:
+            yield from self._requests(self._handlers, out)
+        yield from self._of_limits(out)
         if self._process:
             out.families(self._process)
         yield
 
-    def _requests(self, out: Exposition) -> Iterator[None]:
+    def _requests(self, handlers: Handlers, out: Exposition) -> Iterator[None]:
         out.begin(m.RPC_LATENCY, _LATENCY_BOUNDS_MS)
-        times = self._handlers.meter.times if self._handlers.meter is not None else {}
+        times = handlers.meter.times if handlers.meter is not None else {}
         for code, histogram in list(times.items()):
             if histogram.total or any(histogram.counts):
                 out.histogram(
@@ -225,15 +235,15 @@ class Monitoring:
                 )
             yield
         out.begin(m.REFUSED_REQUESTS)
-        for (code, answer), count in sorted(self._handlers.refused.items()):
+        for (code, answer), count in sorted(handlers.refused.items()):
             out.sample(count, request_name(code), _name(answer, [ResponseCode]))
             yield
 
-    def _limits(self, out: Exposition) -> Iterator[None]:
+    def _of_limits(self, out: Exposition) -> Iterator[None]:
         out.begin(m.LIMIT_HITS)
-        counts = self._handlers.limit_hits.counts
+        counts = self._limit_hits.counts
         # Limits that were never hit have a 0, so that an alert can notice the first hit.
-        for limit in LIMITS.values():
+        for limit in self._limits.values():
             if self._server in limit.servers:
                 out.sample(counts.get(limit.name, 0), limit.name)
         yield

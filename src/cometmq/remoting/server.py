@@ -159,7 +159,7 @@ class RemotingServer:
         try:
             if self._tls is None or self._tls.mode == "disabled":
                 self._listener = await self._network.listen(
-                    self._new_connection, self._host, self._port, backlog=self._backlog
+                    self.new_connection, self._host, self._port, backlog=self._backlog
                 )
             else:
                 self._listener = await self._listen_by_door(self._tls)
@@ -175,7 +175,7 @@ class RemotingServer:
             is_stranger=self._is_stranger,
             on_stranger=self._note_stranger,
             on_limit=self._handlers.limit_hits.hit,
-            new_protocol=self._new_connection,
+            new_protocol=self.new_connection,
             silent_timeout_s=self._silent_timeout_s,
             owner=self._owner,
         )
@@ -215,7 +215,8 @@ class RemotingServer:
         if self._listener is not None:
             await self._listener.wait_closed()
 
-    def _new_connection(self) -> Connection:
+    def new_connection(self) -> Connection:
+        """Return a protocol object that serves its transport, whichever way that comes."""
         return Connection(
             self._handlers,
             self._owner,

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+from cometmq.broker.server import Broker
 from cometmq.errors import ClientStateError
 from cometmq.model.message import MessageExt
 from cometmq.runtime.portal import LoopThread
@@ -40,6 +41,9 @@ class LocalBroker:
     def __init__(self, cluster: Cluster, thread: LoopThread) -> None:
         self._cluster = cluster
         self._thread = thread
+        # The port of the proxy, once there was one, and the broker that it is beside.
+        self._proxy_port = 0
+        self._broker_of_proxy: Broker | None = None
 
     @property
     def namesrv(self) -> str:
@@ -50,6 +54,15 @@ class LocalBroker:
     def address(self) -> str:
         """The broker's own address."""
         return self._cluster.brokers[0].address
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint of a proxy in the broker's process, for the gRPC clients of RocketMQ 5, without TLS.
+
+        The first use starts it; after `start` or `restart` the next use starts it again, at the same port. Raises
+        ImportError if the extra `proxy` is not installed.
+        """
+        return self._call(self._start_proxy())
 
     def messages(
         self, topic: str, count: int | None = None, *, within_s: float = WITHIN_S
@@ -79,6 +92,17 @@ class LocalBroker:
 
     def restart(self) -> None:
         self._call(self._cluster.restart_broker(0))
+
+    async def _start_proxy(self) -> str:
+        from cometmq.proxy.config import ProxyConfig
+        from cometmq.proxy.local import LocalProxy
+
+        broker = self._cluster.brokers[0]
+        if self._broker_of_proxy is not broker:
+            local = LocalProxy(broker, ProxyConfig([], port=self._proxy_port))
+            await local.start()
+            self._proxy_port, self._broker_of_proxy = local.proxy.port, broker
+        return f"127.0.0.1:{self._proxy_port}"
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         __tracebackhide__ = True  # pytest shows the test's line, not this one

@@ -179,6 +179,7 @@ class Certificates(Protocol):
 class Door:
     """Lets connections in at one port.
 
+    In the mode `disabled` a connection that begins with a handshake is closed with the reason in the log.
     `admit` says whether there is room for a connection that was just accepted, `on_leave` that it is
     closed, or served from now on. `is_stranger` says whether its peer is not served: it gets no
     handshake and takes no place from others, so `admit` is not asked; a few of them may stay until they
@@ -204,6 +205,7 @@ class Door:
         self.tls = tls
         self.handshakes = tls.handshakes
         self.is_enforcing = mode == "enforcing"
+        self.is_disabled = mode == "disabled"
         self.new_protocol = new_protocol
         self.owner = owner
         # A dict, because it has an order: those that came first are first.
@@ -332,6 +334,12 @@ class _Guest:
             self.close()  # the peer is gone
         elif sent[0] != _HANDSHAKE:
             self._serve_plain()
+        elif self._door.is_disabled:
+            self.drop(
+                FAILED,
+                "it begins with a TLS handshake, and this port serves no TLS: set tls.server.certPath "
+                "and tls.server.keyPath, or have the client connect without TLS",
+            )
         else:
             self._begin_waiting()
             self._wait_for_hello(sent)

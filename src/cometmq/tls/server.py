@@ -53,9 +53,13 @@ class ServerTls:
     `load` first, then `start`. `context` is for the connections of others, `own` for this server's. For the loop's thread only.
     """
 
-    def __init__(self, config: TlsConfig, clock: Clock) -> None:
+    def __init__(
+        self, config: TlsConfig, clock: Clock, application_protocols: tuple[str, ...] = ()
+    ) -> None:
         self.config = config
         self.mode = config.mode
+        # Which of them a client speaks is agreed in its handshake (ALPN); none is said without them.
+        self._application_protocols = application_protocols
         self.handshakes = Handshakes(
             at_once=config.max_tls_handshakes,
             per_second=config.max_tls_handshakes_per_second,
@@ -163,15 +167,19 @@ class ServerTls:
         if self.mode != "disabled":
             serving = _serving_context(config)
             expires_ms = end_of(_certificate(config), serving)
+            if self._application_protocols:
+                serving.set_alpn_protocols(self._application_protocols)
         own = _own_context(config) if config.encrypts_own else None
         return marks, _Loaded(serving, own, expires_ms)
 
 
-def server_tls(config: TlsConfig, clock: Clock) -> ServerTls | None:
+def server_tls(
+    config: TlsConfig, clock: Clock, application_protocols: tuple[str, ...] = ()
+) -> ServerTls | None:
     """Return what TLS needs, None for a server that neither serves nor uses it."""
     if config.mode == "disabled" and not config.encrypts_own:
         return None
-    return ServerTls(config, clock)
+    return ServerTls(config, clock, application_protocols)
 
 
 def certificate_left_s(config: TlsConfig, clock: Clock) -> float | None:

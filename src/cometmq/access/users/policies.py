@@ -21,8 +21,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from cometmq.model import names
 from cometmq.protocol.bodies.access import AclInfo, PolicyEntryInfo
-from cometmq.protocol.request_type import Action
+from cometmq.protocol.request_type import Action, ResourceKind
 from cometmq.runtime.sockets.address_list import read_network
 
 CUSTOM: Final = "Custom"
@@ -30,6 +31,11 @@ DEFAULT: Final = "Default"
 ALLOW: Final = "Allow"
 DENY: Final = "Deny"
 ANYTHING: Final = "*"
+_KINDS: Final = {
+    ResourceKind.TOPIC: "Topic",
+    ResourceKind.GROUP: "Group",
+    ResourceKind.CLUSTER: "Cluster",
+}
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -163,6 +169,23 @@ class Policies:
             if (verdict := policy.decide(kind, name, actions, ip, by_name=by_name)) is not None:
                 return verdict
         return _UNMATCHED
+
+
+def resource_of(
+    actions: tuple[Action, ...], kind: ResourceKind, name: str
+) -> tuple[str, str, tuple[Action, ...]]:
+    """Return the kind, name and actions by which policies judge a request for a resource.
+
+    A group's retry topic stands for the group: who consumes in the group may read and fill it. Java
+    looks at the group that a send claims to come from instead, so that who may consume in one group
+    could send to the retry topics of all.
+    """
+    if kind is not ResourceKind.CLUSTER and name.startswith(names.RETRY_PREFIX):
+        actions = tuple(
+            dict.fromkeys(Action.SUB if action is Action.PUB else action for action in actions)
+        )
+        return _KINDS[ResourceKind.GROUP], name.removeprefix(names.RETRY_PREFIX), actions
+    return _KINDS[kind], name, actions
 
 
 def source_network(text: str) -> _Network:

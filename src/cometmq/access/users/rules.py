@@ -35,7 +35,7 @@ from cometmq.access.users.book import (
     changes_between,
 )
 from cometmq.access.users.handlers import UserHandlers
-from cometmq.access.users.policies import Policies, Verdict
+from cometmq.access.users.policies import Policies, Verdict, resource_of
 from cometmq.access.users.store import UserStore
 from cometmq.errors import AccessRefusedError, ConfigError
 from cometmq.metrics import catalogue as metric_catalogue
@@ -56,11 +56,6 @@ log = structlog.get_logger(__name__)
 
 # How many verdicts are remembered: one for each user, resource, action and address.
 MAX_VERDICTS: Final = 16_384
-_KINDS: Final = {
-    ResourceKind.TOPIC: "Topic",
-    ResourceKind.GROUP: "Group",
-    ResourceKind.CLUSTER: "Cluster",
-}
 _ADMINISTRATION: Final = (Right.ADMIN, Right.BROKER, Right.INSPECT)
 
 
@@ -306,7 +301,7 @@ class UserRules:
         kind: ResourceKind,
         name: str,
     ) -> None:
-        kind_name, name, actions = _what(row, kind, name)
+        kind_name, name, actions = resource_of(row.actions, kind, name)
         if name in names.WAITING_TOPICS and row.right is Right.SUB:
             # Messages of all users wait in these topics, so Topic:*, which means the topics of users,
             # does not cover them.
@@ -359,24 +354,6 @@ def _is_of_server(row: AnyRequestType) -> bool:
     return row.right in _ADMINISTRATION or any(
         resource.kind is ResourceKind.CLUSTER for resource in row.resources
     )
-
-
-def _what(
-    row: AnyRequestType, kind: ResourceKind, name: str
-) -> tuple[str, str, tuple[Action, ...]]:
-    """Return what a policy calls the resource, and what the request does with it.
-
-    A group's retry topic stands for the group: who consumes in the group may read and fill it. Java
-    looks at the group that a send claims to come from instead, so that who may consume in one group
-    could send to the retry topics of all.
-    """
-    actions = row.actions
-    if kind is not ResourceKind.CLUSTER and name.startswith(names.RETRY_PREFIX):
-        actions = tuple(
-            dict.fromkeys(Action.SUB if action is Action.PUB else action for action in actions)
-        )
-        return _KINDS[ResourceKind.GROUP], name.removeprefix(names.RETRY_PREFIX), actions
-    return _KINDS[kind], name, actions
 
 
 def _with_super_user(book: Book, key: str, given: Credentials) -> Book:

@@ -70,6 +70,21 @@ _ConsolePort = Annotated[
         max=65535,
     ),
 ]
+_Proxy = Annotated[
+    bool | None,
+    typer.Option(
+        "--proxy/--no-proxy",
+        help="Serve the gRPC clients of RocketMQ 5, too (default: if the extra `proxy` is installed).",
+    ),
+]
+_ProxyPort = Annotated[
+    int | None,
+    typer.Option(
+        help="The proxy's port, 0 for a free one (default: 8081, a free one if that is taken).",
+        min=0,
+        max=65535,
+    ),
+]
 _ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -119,6 +134,8 @@ def dev(
     tls: _Tls = False,
     console: _Console = None,
     console_port: _ConsolePort = None,
+    proxy: _Proxy = None,
+    proxy_port: _ProxyPort = None,
     config_file: _ConfigFile = None,
     settings: _Settings = None,
     sample: _Sample = False,
@@ -131,8 +148,9 @@ def dev(
     log_file_mib: LogFileMib = FILE_MIB,
     log_files: LogFiles = KEPT_FILES,
 ) -> None:
-    """Run a name server, brokers and the web console in one process, ready within a second."""
+    """Run a name server, brokers, the web console and a gRPC proxy in one process, ready within a second."""
     from cometmq.cli.dev.console import console_for
+    from cometmq.cli.dev.proxy import proxy_for
     from cometmq.cli.dev.servers import DevPlan, DevServers
     from cometmq.cli.dev.settings import dev_settings
     from cometmq.cli.servers.serving import begin_log
@@ -164,10 +182,12 @@ def dev(
                     "dev have no account: add --no-console, leave out --sample, and run cometmq "
                     "console with an account"
                 )
+            grpc, lacks_proxy = proxy_for(plan, wanted=proxy, port=proxy_port)
             serving = _serve(
-                DevServers(plan),
+                DevServers(plan, grpc),
                 console_for(plan, wanted=console, port=console_port),
                 is_console_wanted=console is not False,
+                lacks_proxy=lacks_proxy,
                 has_sample=sample,
                 temporary=store is None,
                 as_json=as_json or output is Form.JSON,
@@ -235,6 +255,7 @@ async def _serve(
     console: DevConsole | None,
     *,
     is_console_wanted: bool,
+    lacks_proxy: str,
     has_sample: bool,
     temporary: bool,
     as_json: bool,
@@ -251,6 +272,8 @@ async def _serve(
     if as_json:
         if lacks:
             typer.echo(f"The console is {lacks}", err=True)
+        if lacks_proxy:
+            typer.echo(f"The proxy is {lacks_proxy}", err=True)
         ready = lambda: say(json.dumps(addresses(servers, console, temporary=temporary)))  # noqa: E731 - beside its other form
         await serve(all_of_it, ready, until_input_ends=True, on_stop=leave_quietly)
         return
@@ -258,6 +281,7 @@ async def _serve(
         servers,
         console,
         lacks=lacks,
+        lacks_proxy=lacks_proxy,
         has_sample=has_sample,
         temporary=temporary,
         keeps_log=keeps_log,

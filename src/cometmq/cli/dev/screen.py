@@ -91,7 +91,7 @@ class Figures:
 
 class DevScreen:
     """Shows the servers until `close`. `keeps_log` says that the log goes to a file, `lacks` why there
-    is no web console though nobody has refused it, `has_sample` that a shop fills the cluster.
+    is no web console though nobody has refused it, `lacks_proxy` the same of the proxy, `has_sample` that a shop fills the cluster.
 
     On a terminal the table and the console's passwords stay at the bottom, whatever is logged.
     """
@@ -102,6 +102,7 @@ class DevScreen:
         web: DevConsole | None = None,
         *,
         lacks: str = "",
+        lacks_proxy: str = "",
         has_sample: bool = False,
         temporary: bool,
         keeps_log: bool,
@@ -109,6 +110,7 @@ class DevScreen:
         self._servers = servers
         self._web = web
         self._lacks = lacks
+        self._lacks_proxy = lacks_proxy
         self._has_sample = has_sample
         self._temporary = temporary
         self._keeps_log = keeps_log
@@ -182,6 +184,12 @@ class DevScreen:
             lines += [(f"  {name}", password) for name, password in self._web.passwords.items()]
         elif self._lacks:
             lines.append(("console", self._lacks))
+        if servers.proxy is not None:
+            lines.append(
+                ("gRPC endpoint", f"{servers.proxy.endpoint} (clients of RocketMQ 5, without TLS)")
+            )
+        elif self._lacks_proxy:
+            lines.append(("gRPC endpoint", self._lacks_proxy))
         lines.append(("store", f"{servers.plan.root}{kept}"))
         if self._has_sample:
             lines.append(("sample", f"a shop; see {', '.join(_WORTH_A_LOOK)}"))
@@ -289,6 +297,7 @@ def addresses(servers: DevServers, web: DevConsole | None, *, temporary: bool) -
             for master in servers.masters
         ],
         "console": None if web is None else {"url": web.url, "passwords": web.passwords},
+        "proxy": None if servers.proxy is None else {"endpoint": servers.proxy.endpoint},
         "store": str(servers.plan.root),
         "temporary": temporary,
         "tls": None

@@ -24,6 +24,7 @@ from cometmq.runtime.sockets.addresses import join_address
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cometmq.cli.dev.proxy import DevProxy
     from cometmq.tls.authority import Certificates
 
 BROKER_NAME: Final = "dev"
@@ -91,10 +92,11 @@ class Node:
 
 
 class DevServers:
-    """Runs the servers of a plan; `masters` has the brokers once they are started."""
+    """Runs the servers of a plan, and a proxy beside the first master; `masters` has the brokers once they are started."""
 
-    def __init__(self, plan: DevPlan) -> None:
+    def __init__(self, plan: DevPlan, proxy: DevProxy | None = None) -> None:
         self.plan = plan
+        self.proxy = proxy
         self.masters: list[Node] = []
         self._running = AsyncExitStack()
         properties = {
@@ -147,6 +149,8 @@ class DevServers:
                     slave = await self._run(stack, node.name, root, index, broker_id)
                     node.slaves.append(Node(slave, node.broker))
                     index += 1
+            if self.proxy is not None:
+                await self.proxy.start(self.masters[0].broker)
             self._running = stack.pop_all()
 
     async def _run(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cometmq.cli.servers.local_proxy import ProxyOptions, check_proxy_options, with_proxy
 from cometmq.cli.servers.serving import (
     ConfigFile,
     Lenient,
@@ -77,6 +78,31 @@ _Processes = Annotated[
         "the one before.",
     ),
 ]
+_EnableProxy = Annotated[
+    bool,
+    typer.Option(
+        "--enable-proxy",
+        help="Also serve the gRPC clients of RocketMQ 5, in this process (the extra proxy).",
+    ),
+]
+_ProxyPort = Annotated[
+    int | None,
+    typer.Option(
+        "--proxy-port",
+        min=0,
+        max=65535,
+        help="The port of --enable-proxy: that of its file, else 8081; 0 takes a free one.",
+    ),
+]
+_ProxyConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "-pc",
+        "--proxyConfigPath",
+        metavar="FILE",
+        help="For --enable-proxy: a JSON file with the keys of RocketMQ's rmq-proxy.json.",
+    ),
+]
 
 
 def broker(
@@ -88,6 +114,9 @@ def broker(
     *,
     open_to_all: Open = False,
     processes: _Processes = None,
+    enable_proxy: _EnableProxy = False,
+    proxy_port: _ProxyPort = None,
+    proxy_config: _ProxyConfigFile = None,
     process: Annotated[int | None, typer.Option("--process", min=0, hidden=True)] = None,
     log_level: LogLevel = None,
     log_file: LogPath = None,
@@ -109,6 +138,9 @@ def broker(
     from cometmq.tls.config import DEFAULT_TLS_FILE, with_tls_file
 
     index = member_index(processes, process)
+    check_proxy_options(
+        enable_proxy=enable_proxy, port=proxy_port, config_file=proxy_config, processes=processes
+    )
     properties = with_tls_file(read_config_file(config_file), DEFAULT_TLS_FILE)
     if lenient and index is None:  # the misspelt keys that it lets pass are logged
         begin_log(log_level or "info")
@@ -140,7 +172,9 @@ def broker(
     from cometmq.broker.operation.config_handlers import GivenConfig
 
     is_member = index is not None
-    _run(configs, GivenConfig(properties, config_file, is_shared=is_member), is_member=is_member)
+    given = GivenConfig(properties, config_file, is_shared=is_member)
+    proxy = ProxyOptions(proxy_port, proxy_config, lenient) if enable_proxy else None
+    _run(configs, given, is_member=is_member, proxy=proxy)
 
 
 def _print_config(configs: Configs, properties: Mapping[str, str], *, important: bool) -> None:
@@ -152,8 +186,10 @@ def _print_config(configs: Configs, properties: Mapping[str, str], *, important:
     typer.echo(format_properties(shown), nl=False)
 
 
-def _run(configs: Configs, given: GivenConfig, *, is_member: bool) -> None:
-    """Run one broker, which a supervisor has started if it `is_member`."""
+def _run(
+    configs: Configs, given: GivenConfig, *, is_member: bool, proxy: ProxyOptions | None
+) -> None:
+    """Run one broker, which a supervisor has started if it `is_member`, with a proxy beside it if asked for."""
     from cometmq.broker.server import Broker
     from cometmq.cli.servers.processes import READY_MARK, end_with_supervisor
     from cometmq.cli.servers.serving import say, serve
@@ -161,6 +197,7 @@ def _run(configs: Configs, given: GivenConfig, *, is_member: bool) -> None:
 
     async def main() -> None:
         server = Broker(*configs, given=given)
+        both = None if proxy is None else with_proxy(server, proxy)
 
         def say_ready() -> None:
             config = server.config
@@ -171,12 +208,14 @@ def _run(configs: Configs, given: GivenConfig, *, is_member: bool) -> None:
                 ready += f" and name server is {config.namesrv_addr}"
             if server.metrics_address is not None:
                 ready += f". Metrics are at http://{server.metrics_address}/metrics"
+            if both is not None:
+                ready += f". The proxy serves gRPC at {both.endpoint}, without TLS"
             say(ready)
 
         if is_member:
             await serve(server, say_ready, until_input_ends=True, on_stop=end_with_supervisor)
         else:
-            await serve(server, say_ready)
+            await serve(both or server, say_ready)
 
     run(main())
 

@@ -139,15 +139,18 @@ def checked_configs(
     source: str,
     file: Path | None = None,
     promises: Mapping[str, Promise],
+    also: Iterable[str] = (),
     lenient: bool = False,
 ) -> list[Any]:
     """Make a config of each class from `properties`. Raises one ConfigError with all the mistakes.
+
+    `also` are keys that are known besides those of the classes and of Java's brokers.
 
     The error calls the properties `source` and takes line numbers from `file`, if they come from
     one. `lenient` logs misspelt keys as warnings; the other mistakes still raise.
     """
     configs, misspelt, mistakes = find_mistakes(
-        tuple(classes), properties, server=server, promises=promises
+        tuple(classes), properties, server=server, promises=promises, also=also
     )
     if lenient:
         for mistake in misspelt:
@@ -167,12 +170,13 @@ def find_mistakes(
     *,
     server: str,
     promises: Mapping[str, Promise],
+    also: Iterable[str] = (),
 ) -> tuple[list[Any], list[Mistake], list[Mistake]]:
     """Make a config of each class, None in the place of one that cannot be made.
 
     Return the configs, the misspelt keys, and all other mistakes.
     """
-    misspelt = misspelt_keys(properties, *classes, server=server, also=promises)
+    misspelt = misspelt_keys(properties, *classes, server=server, also=(*promises, *also))
     mistakes = broken_promises(properties, promises)
     configs = []
     for cls in classes:

@@ -256,13 +256,16 @@ class ArrivalListener:
         self._loop.add_reader(listening, self._accept, listening)
 
 
-async def bound_sockets(host: str | None, port: int) -> list[socket.socket]:
+async def bound_sockets(
+    host: str | None, port: int, *, shares_port: bool = False
+) -> list[socket.socket]:
     """Return sockets for all addresses of `host`, with one port; `::` is one socket for both families.
 
-    Raises OSError.
+    With `shares_port` other processes of this user may bind the port, too, and the kernel divides the
+    connections among them. Raises OSError.
     """
     if host == "::":
-        return [_bound(socket.AF_INET6, ("::", port), both_families=True)]
+        return [_bound(socket.AF_INET6, ("::", port), both_families=True, shares_port=shares_port)]
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -272,7 +275,8 @@ async def bound_sockets(host: str | None, port: int) -> list[socket.socket]:
         for family, _, _, _, address in dict.fromkeys(found):
             # A free port is the same for all addresses.
             number = bound[0].getsockname()[1] if bound else port
-            bound.append(_bound(family, (address[0], number, *address[2:])))
+            where = (address[0], number, *address[2:])
+            bound.append(_bound(family, where, shares_port=shares_port))
     except OSError:
         for sock in bound:
             sock.close()
@@ -280,10 +284,18 @@ async def bound_sockets(host: str | None, port: int) -> list[socket.socket]:
     return bound
 
 
-def _bound(family: int, address: tuple[Any, ...], *, both_families: bool = False) -> socket.socket:
+def _bound(
+    family: int,
+    address: tuple[Any, ...],
+    *,
+    both_families: bool = False,
+    shares_port: bool = False,
+) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shares_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both_families else 1)
         sock.bind(address)

@@ -1,0 +1,65 @@
+"""Define the settings of a proxy's port: TLS, connections, signatures, metrics (Java: ProxyConfig)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from cometmq.access.config import AccessConfig
+from cometmq.access.credentials import inner_credentials
+from cometmq.client.access import Access
+from cometmq.errors import ConfigError
+from cometmq.tls.config import TlsConfig
+from cometmq.tls.server import own_settings
+
+# A connection that has sent nothing at all is closed after this time.
+SILENT_TIMEOUT_S: Final = 60.0
+# A connection whose peer reads nothing of what waits for it is closed after this time.
+UNREAD_TIMEOUT_S: Final = 60.0
+# How much all connections together may hold for peers that read slowly.
+MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
+# Half of the connections that the usual limit on open files allows: each has three descriptors.
+_CONNECTIONS: Final = 20_000
+_CONNECTIONS_PER_ADDRESS: Final = 10_000
+_DAY_S: Final = 86_400
+
+
+@dataclass(kw_only=True)
+class FrontConfig(TlsConfig):
+    """Holds the settings of the port, under the keys of brokers where these have them."""
+
+    max_connections: int = field(default=_CONNECTIONS, metadata={"min": 1})
+    max_connections_per_address: int = field(default=_CONNECTIONS_PER_ADDRESS, metadata={"min": 0})
+    # The cluster whose brokers know the users.
+    rocketmq_cluster_name: str = field(
+        default="DefaultCluster", metadata={"key": "rocketMQClusterName"}
+    )
+    # How old a signature may be by its x-mq-date-time; 0 takes any.
+    grpc_signature_max_age_seconds: int = field(default=0, metadata={"min": 0, "max": _DAY_S})
+    # PROM serves /metrics, /health and /ready over HTTP; without a host, at the proxy's address.
+    metrics_exporter_type: str = "DISABLE"
+    metrics_prom_exporter_host: str = ""
+    metrics_prom_exporter_port: int = field(default=5557, metadata={"min": 0, "max": 65535})
+
+
+def check_control(control: AccessConfig) -> None:
+    """Raise ConfigError for access control that a proxy cannot do."""
+    if control.acl_enable:
+        raise ConfigError(
+            "aclEnable=true asks for the accounts of ACL 1.0, which no client of gRPC has; set "
+            "authenticationEnabled=true and authorizationEnabled=true, and make users (mqadmin createUser)"
+        )
+    if control.authorization_enabled and not control.authentication_enabled:
+        raise ConfigError(
+            "authorizationEnabled=true needs authenticationEnabled=true: without it everybody could "
+            "say to be any user"
+        )
+
+
+def access_to_servers(front: FrontConfig, control: AccessConfig) -> Access:
+    """Return with what credentials and TLS the proxy connects to name servers and brokers.
+
+    Raises ConfigError.
+    """
+    tls = own_settings(front) if front.encrypts_own else None
+    return Access(inner_credentials(control), tls)

@@ -1,0 +1,70 @@
+"""The keys of rmq-proxy.json that Java's proxy reads, written by `scripts/java-proxy-keys`.
+
+A key that stands neither here nor among those of Java's brokers nor in our settings is misspelt.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+JAVA_PROXY_KEYS: Final = frozenset(
+    """
+    aclCacheExpiredSeconds aclCacheMaxNum aclCacheRefreshSeconds brokerConfigPath
+    channelExpiredInSeconds channelExpiredTimeout consumerProcessorThreadPoolNums
+    consumerProcessorThreadPoolQueueCapacity contextExpiredInSeconds defaultInvisibleTimeMills
+    detectInterval detectTimeout enableAclRpcHookForClusterMode enableBatchAck enableGrpcEpoll
+    enableMessageBodyEmptyCheck enablePrintJstack enableProxyAutoRenew
+    enableProxyClientAdminCrossProxyQuery enableProxyClientReadServiceCleaner
+    enableRemotingLocalProxyGrpc enableTopicMessageTypeCheck grpcBossLoopNum
+    grpcClientConsumerLongPollingBatchSize grpcClientConsumerMaxLongPollingTimeoutMillis
+    grpcClientConsumerMinLongPollingTimeoutMillis grpcClientIdleTimeMills
+    grpcClientManagerThreadPoolNums grpcClientManagerThreadQueueCapacity
+    grpcClientProducerBackoffInitialMillis grpcClientProducerBackoffMaxMillis
+    grpcClientProducerBackoffMultiplier grpcClientProducerMaxAttempts grpcConsumerThreadPoolNums
+    grpcConsumerThreadQueueCapacity grpcMaxConcurrentCallsPerConnection
+    grpcMaxInboundMessageSize grpcProducerThreadPoolNums grpcProducerThreadQueueCapacity
+    grpcProxyRelayRequestTimeoutInSeconds grpcRouteThreadPoolNums grpcRouteThreadQueueCapacity
+    grpcServerPermitKeepAliveTimeMillis grpcServerPermitKeepAliveWithoutCalls grpcServerPort
+    grpcShutdownTimeSeconds grpcThreadPoolNums grpcThreadPoolQueueCapacity
+    grpcTransactionThreadPoolNums grpcTransactionThreadQueueCapacity grpcWorkerLoopNum
+    heartbeatSyncerThreadPoolNums heartbeatSyncerThreadPoolQueueCapacity
+    heartbeatSyncerTopicClusterName heartbeatSyncerTopicName invisibleTimeMillisWhenClear
+    localProxyConnectTimeoutMs localServeAddr lockTimeoutMsInHandleGroup
+    longPollingReserveTimeInMillis maxDelayTimeMills maxInvisibleTimeMills
+    maxLiteRenewNumPerChannel maxLiteTopicSize maxMessageGroupSize maxMessageSize
+    maxRenewRetryTimes maxSyncLiteSubscriptionRate maxTransactionRecoverySecond
+    maxUserPropertySize messageDelayLevel metadataThreadPoolNums metadataThreadPoolQueueCapacity
+    metricCollectorAddress metricCollectorMode metricGrpcExporterIntervalInMills
+    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType
+    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
+    metricsPromExporterHost metricsPromExporterPort minInvisibleTimeMillsForRecv namesrvAddr
+    namesrvDomain namesrvDomainSubgroup printJstackInMillis printThreadPoolStatusInMillis
+    producerProcessorThreadPoolNums producerProcessorThreadPoolQueueCapacity
+    proxyClientAdminPeerGrpcTargets proxyClientAdminPeerRequestTimeoutMillis
+    proxyClientReadServiceCleanerInactiveTimeoutMillis
+    proxyClientReadServiceCleanerIntervalMillis proxyClusterName proxyMode proxyName regionId
+    remotingAccessAddr remotingDefaultThreadPoolNums remotingDefaultThreadPoolQueueCapacity
+    remotingHeartbeatThreadPoolNums remotingHeartbeatThreadPoolQueueCapacity remotingListenPort
+    remotingPullMessageThreadPoolNums remotingPullThreadPoolQueueCapacity
+    remotingSendMessageThreadPoolNums remotingSendThreadPoolQueueCapacity
+    remotingTopicRouteThreadPoolNums remotingTopicRouteThreadPoolQueueCapacity
+    remotingUpdateOffsetThreadPoolNums remotingUpdateOffsetThreadPoolQueueCapacity
+    remotingWaitTimeMillsInDefaultQueue remotingWaitTimeMillsInHeartbeatQueue
+    remotingWaitTimeMillsInPullQueue remotingWaitTimeMillsInSendQueue
+    remotingWaitTimeMillsInTopicRouteQueue remotingWaitTimeMillsInUpdateOffsetQueue
+    renewAheadTimeMillis renewMaxThreadPoolNums renewMaxTimeMillis renewSchedulePeriodMillis
+    renewThreadPoolNums renewThreadPoolQueueCapacity rocketMQClusterName rocketmqMQClientNum
+    sendLatencyEnable startDetectorEnable subscriptionGroupConfigCacheExpiredSeconds
+    subscriptionGroupConfigCacheMaxNum subscriptionGroupConfigCacheRefreshSeconds tlsCertPath
+    tlsCertWatchIntervalMs tlsKeyPassword tlsKeyPath tlsTestModeEnable
+    topicConfigCacheExpiredSeconds topicConfigCacheMaxNum topicConfigCacheRefreshSeconds
+    topicRouteServiceCacheExpiredSeconds topicRouteServiceCacheMaxNum
+    topicRouteServiceCacheRefreshSeconds topicRouteServiceThreadPoolNums
+    topicRouteServiceThreadPoolQueueCapacity traceOn transactionDataExpireMillis
+    transactionDataExpireScanPeriodMillis transactionDataMaxNum
+    transactionDataMaxWaitClearMillis transactionHeartbeatBatchNum
+    transactionHeartbeatPeriodSecond transactionHeartbeatThreadPoolNums
+    transactionHeartbeatThreadPoolQueueCapacity useDelayLevel useEndpointPortFromRequest
+    userCacheExpiredSeconds userCacheMaxNum userCacheRefreshSeconds userPropertyMaxNum
+    """.split()  # noqa: SIM905 - it would be 200 lines
+)

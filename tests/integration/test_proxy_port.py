@@ -1,0 +1,462 @@
+"""Test the proxy's port: plain text and TLS, certificates that change, limits of connections, slow peers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import random
+import shutil
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from tests.certificates import Authority, client_hello
+from tests.integration.grpc_client import GrpcClient
+from tests.waits import WAIT_S, until
+
+from cometmq.aio import AdminClient
+from cometmq.errors import ConfigError
+from cometmq.metrics.limit_hits import LimitHits
+from cometmq.proxy import front_config
+from cometmq.proxy.config import ProxyConfig
+from cometmq.proxy.front import Front
+from cometmq.proxy.front_config import FrontConfig
+from cometmq.proxy.server import Proxy
+from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.testing import Cluster
+from cometmq.tls.server import ServerTls
+
+pytestmark = pytest.mark.real_time
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+EMPTY_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+
+
+class Certificates:
+    """Holds the files of a server, and the authority that signed them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.authority = Authority(directory / "authority")
+        self.certificate, self.key = directory / "server.pem", directory / "server.key"
+        self.renew("first")
+
+    @property
+    def trusted(self) -> bytes:
+        return self.authority.certificate.read_bytes()
+
+    def renew(self, name: str) -> bytes:
+        """Put a new certificate and its key in place, and return it in DER format."""
+        pair = self.authority.sign(name, "DNS:localhost", "IP:127.0.0.1")
+        shutil.copy(pair.key, self.key)
+        shutil.copy(pair.certificate, self.certificate)
+        return ssl.PEM_cert_to_DER_cert(pair.certificate.read_text())
+
+    def config(self, mode: str = "permissive", **more: Any) -> FrontConfig:
+        return FrontConfig(
+            tls_server_mode=mode,
+            tls_server_cert_path=self.certificate,
+            tls_server_key_path=self.key,
+            **more,
+        )
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def serving(cluster: Cluster, front: FrontConfig | None = None) -> AsyncIterator[Proxy]:
+    config = ProxyConfig([str(cluster.namesrv)], port=0, drain_s=0.2, front=front or FrontConfig())
+    proxy = Proxy(config)
+    await proxy.start()
+    try:
+        yield proxy
+    finally:
+        await proxy.close()
+
+
+def client_context(certificates: Certificates, *protocols: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(certificates.authority.certificate))
+    if protocols:
+        context.set_alpn_protocols(protocols)
+    return context
+
+
+async def shaken(proxy: Proxy, context: ssl.SSLContext) -> tuple[bytes | None, str | None]:
+    """Shake hands; return the server's certificate and the protocol that was agreed."""
+    _, writer = await asyncio.open_connection(
+        "127.0.0.1", proxy.port, ssl=context, server_hostname="localhost"
+    )
+    tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
+    found = tls.getpeercert(binary_form=True), tls.selected_alpn_protocol()
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return found
+
+
+async def test_plain_and_tls_share_the_port(cluster: Cluster, certificates: Certificates) -> None:
+    async with serving(cluster, certificates.config()) as proxy:
+        async with GrpcClient(f"127.0.0.1:{proxy.port}") as plain:
+            assert await plain.route() == wire.TOPIC_NOT_FOUND
+        async with GrpcClient(f"localhost:{proxy.port}", certificates.trusted) as encrypted:
+            assert await encrypted.route() == wire.TOPIC_NOT_FOUND
+            body = b"x" * 4_000_000
+            message = {
+                "topic": {"name": "orders"},
+                "body": body,
+                "system_properties": {"message_id": "big"},
+            }
+            async with AdminClient(namesrv=cluster.namesrv) as admin:
+                await admin.topics.create("orders", cluster="DefaultCluster")
+            answer = await encrypted.call("SendMessage", messages=[message])
+            assert answer.status.code == wire.OK, answer
+        _, agreed = await shaken(proxy, client_context(certificates, "http/1.1", "h2"))
+        assert agreed == "h2"
+
+
+async def test_a_client_that_does_not_trust_the_certificate_is_not_served(
+    cluster: Cluster, certificates: Certificates, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path / "other").certificate.read_bytes()
+    async with serving(cluster, certificates.config()) as proxy:
+        async with GrpcClient(f"localhost:{proxy.port}", other) as client:
+            with pytest.raises(grpc.aio.AioRpcError) as failure:
+                await client.route(timeout_s=2)
+        assert failure.value.code() in (
+            grpc.StatusCode.UNAVAILABLE,
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+        )
+        assert proxy.tls is not None
+        assert proxy.tls.handshakes.outcomes["failed"] > 0
+        async with GrpcClient(f"localhost:{proxy.port}", certificates.trusted) as client:
+            assert await client.route() == wire.TOPIC_NOT_FOUND
+
+
+async def test_an_enforcing_port_refuses_plain_text(
+    cluster: Cluster, certificates: Certificates
+) -> None:
+    async with serving(cluster, certificates.config("enforcing")) as proxy:
+        async with GrpcClient(f"127.0.0.1:{proxy.port}") as plain:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await plain.route(timeout_s=2)
+        assert proxy.tls is not None
+        assert proxy.tls.handshakes.outcomes["plain_refused"] > 0
+        async with GrpcClient(f"localhost:{proxy.port}", certificates.trusted) as encrypted:
+            assert await encrypted.route() == wire.TOPIC_NOT_FOUND
+
+
+async def test_a_port_without_tls_says_so_of_a_client_that_begins_a_handshake(
+    cluster: Cluster, certificates: Certificates, log_lines: Any
+) -> None:
+    async with serving(cluster) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(client_hello())
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
+        writer.close()
+        assert any("serves no TLS" in str(line) for line in log_lines)
+
+
+async def test_new_certificates_are_served_without_a_restart(
+    cluster: Cluster, certificates: Certificates
+) -> None:
+    async with (
+        serving(cluster, certificates.config()) as proxy,
+        GrpcClient(f"localhost:{proxy.port}", certificates.trusted) as open_before,
+    ):
+        assert await open_before.route() == wire.TOPIC_NOT_FOUND
+        made = certificates.renew("second")
+        assert proxy.tls is not None
+        await proxy.tls.look()
+        served, _ = await shaken(proxy, client_context(certificates, "h2"))
+        assert served == made
+        # Connections that were open before are still served.
+        assert await open_before.route() == wire.TOPIC_NOT_FOUND
+
+
+async def test_half_open_handshakes_leave_room_for_whole_ones(
+    cluster: Cluster, certificates: Certificates
+) -> None:
+    async with serving(cluster, certificates.config(tls_handshake_timeout_seconds=2)) as proxy:
+        writers = []
+        for number in range(200):
+            _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            # A third says nothing, a third half a hello, a third a whole one and nothing then.
+            writer.write(client_hello()[: (0, 40, 100_000)[number % 3]])
+            writers.append(writer)
+        async with GrpcClient(f"localhost:{proxy.port}", certificates.trusted) as client:
+
+            async def is_served() -> bool:
+                # It waits behind others of its address, and may have to come again.
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    return await client.route() == wire.TOPIC_NOT_FOUND
+                return False
+
+            await until(is_served)
+            assert proxy.tls is not None
+            outcomes = proxy.tls.handshakes.outcomes
+            await until(lambda: outcomes["timed_out"] + outcomes["crowded_out"] >= 100)
+            assert await client.route() == wire.TOPIC_NOT_FOUND
+        for writer in writers:
+            writer.close()
+        await until(lambda: proxy.front.open_count == 0)
+
+
+async def test_connections_beyond_the_limits_are_refused_and_counted(cluster: Cluster) -> None:
+    async with serving(cluster, FrontConfig(max_connections_per_address=2)) as proxy:
+        await _check_refusal(proxy, "maxConnectionsPerAddress")
+    async with serving(cluster, FrontConfig(max_connections=2)) as proxy:
+        await _check_refusal(proxy, "maxConnections")
+
+
+async def _check_refusal(proxy: Proxy, limit: str) -> None:
+    target = f"127.0.0.1:{proxy.port}"
+    async with GrpcClient(target) as first, GrpcClient(target) as second:
+        assert await first.route() == wire.TOPIC_NOT_FOUND
+        assert await second.route() == wire.TOPIC_NOT_FOUND
+        async with GrpcClient(target) as third:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await third.route(timeout_s=1)
+        assert proxy.limit_hits.counts[limit] > 0
+        assert await first.route() == wire.TOPIC_NOT_FOUND
+    await until(lambda: proxy.front.open_count == 0)
+    async with GrpcClient(target) as fourth:
+        assert await fourth.route() == wire.TOPIC_NOT_FOUND
+
+
+async def test_a_silent_connection_makes_room(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.proxy.front._SILENT_AT_LEAST_S", 0.0)
+    async with serving(cluster, FrontConfig(max_connections=1)) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        await until(lambda: proxy.front.open_count == 1)
+        async with GrpcClient(f"127.0.0.1:{proxy.port}") as client:
+            assert await client.route() == wire.TOPIC_NOT_FOUND
+        assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
+        assert proxy.limit_hits.counts["maxConnections"] == 1
+        writer.close()
+
+
+async def test_connections_that_say_nothing_are_closed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front_config, "SILENT_TIMEOUT_S", 0.2)
+    async with serving(cluster) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
+        assert proxy.limit_hits.counts["SILENT_TIMEOUT_S"] == 1
+        writer.close()
+
+
+async def test_the_end_of_what_a_client_sends_ends_its_connection(cluster: Cluster) -> None:
+    async with serving(cluster) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(PREFACE + EMPTY_SETTINGS)
+        assert await asyncio.wait_for(reader.readexactly(9), WAIT_S)
+        writer.write_eof()
+        await asyncio.wait_for(reader.read(), WAIT_S)
+        await until(lambda: proxy.front.open_count == 0)
+        writer.close()
+
+
+@asynccontextmanager
+async def front_before(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    tls: ServerTls | None = None,
+) -> AsyncIterator[tuple[Front, LimitHits]]:
+    """Run a front with `serve` in the place of gRPC's server."""
+    hits = LimitHits()
+    front = Front(FrontConfig(), tls, hits)
+    running: list[tuple[asyncio.Task[None], asyncio.StreamWriter]] = []
+
+    async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        running.append((task, writer))
+        with contextlib.suppress(asyncio.CancelledError):
+            await serve(reader, writer)
+
+    server = await asyncio.start_unix_server(noted, front.address.removeprefix("unix:"))
+    await front.bind("127.0.0.1", 0)
+    await front.start()
+    try:
+        yield front, hits
+    finally:
+        await front.close()
+        server.close()
+        for task, writer in running:
+            task.cancel()
+            writer.transport.abort()
+        await asyncio.gather(*(task for task, _ in running), return_exceptions=True)
+
+
+async def pour(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            writer.write(bytes(65_536))
+            await writer.drain()
+
+
+async def one_that_does_not_read(port: int) -> socket.socket:
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    sock.send(b"P")
+    return sock
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"), [("UNREAD_TIMEOUT_S", 0.5), ("MAX_UNSENT_BYTES", 1000)]
+)
+async def test_clients_that_do_not_read_are_closed(
+    limit: str, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front_config, limit, value)
+    async with front_before(pour) as (front, hits):
+        sock = await one_that_does_not_read(front.port)
+        await until(lambda: hits.counts.get(limit))
+        await until(lambda: front.open_count == 0)
+        sock.close()
+
+
+async def test_a_client_that_does_not_read_is_not_fed() -> None:
+    poured = 0
+
+    async def count(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal poured
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(bytes(65_536))
+                poured += 65_536
+                await writer.drain()
+
+    async with front_before(count) as (front, _):
+        sock = await one_that_does_not_read(front.port)
+        seen = -1
+        while poured != seen or not seen:
+            seen = poured
+            await asyncio.sleep(0.3)
+        # The buffers of three sockets, and two reads.
+        assert poured < 8 * 1024 * 1024
+        sock.close()
+
+
+async def test_a_server_that_does_not_read_is_not_fed() -> None:
+    async def stall(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        await asyncio.Event().wait()
+
+    async with front_before(stall) as (front, _):
+        _, writer = await asyncio.open_connection("127.0.0.1", front.port)
+        sent = 0
+        with contextlib.suppress(TimeoutError):
+            while sent < 64 * 1024 * 1024:
+                writer.write(bytes(65_536))
+                await asyncio.wait_for(writer.drain(), 1)
+                sent += 65_536
+        assert sent < 16 * 1024 * 1024
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_bytes_arrive_whole_in_both_directions(
+    encrypted: bool, certificates: Certificates
+) -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(200_000):
+            writer.write(data)
+            await writer.drain()
+        writer.write(b"end")
+        writer.close()
+
+    tls, context = None, None
+    if encrypted:
+        tls = ServerTls(certificates.config(), SYSTEM_CLOCK, ("h2",))
+        await tls.load()
+        context = client_context(certificates, "h2")
+    sent = random.Random(1).randbytes(20_000_000)
+    async with front_before(echo, tls) as (front, _):
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", front.port, ssl=context, server_hostname="localhost" if encrypted else None
+        )
+
+        async def send() -> None:
+            for begin in range(0, len(sent), 77_777):
+                writer.write(sent[begin : begin + 77_777])
+                await writer.drain()
+            if not encrypted:
+                writer.write_eof()
+
+        sending = asyncio.create_task(send())
+        # TLS has no half-closed connections.
+        found = await asyncio.wait_for(reader.readexactly(len(sent)), WAIT_S)
+        assert hashlib.sha256(found).digest() == hashlib.sha256(sent).digest()
+        await sending
+        if not encrypted:
+            assert await asyncio.wait_for(reader.read(), WAIT_S) == b"end"
+        writer.close()
+        await until(lambda: front.open_count == 0)
+
+
+async def test_the_directory_of_the_private_socket_is_for_the_owner_alone_and_goes() -> None:
+    async with front_before(pour) as (front, _):
+        directory = Path(front.address.removeprefix("unix:")).parent
+        assert directory.stat().st_mode & 0o777 == 0o700
+    assert not directory.exists()
+
+
+async def test_calls_know_the_address_of_their_client(cluster: Cluster) -> None:
+    async with AdminClient(namesrv=cluster.namesrv) as admin:
+        await admin.topics.create("born", cluster="DefaultCluster")
+        async with serving(cluster) as proxy, GrpcClient(f"127.0.0.1:{proxy.port}") as client:
+            message = {
+                "topic": {"name": "born"},
+                "body": b"x",
+                "system_properties": {"message_id": "born-1"},
+            }
+            answer = await client.call("SendMessage", messages=[message])
+            assert answer.status.code == wire.OK
+            found = await admin.messages.by_unique_id("born", "born-1")
+            peers = {relay.peer for relay in proxy.front._relays.values()}
+    assert {each.properties["__BORNHOST"] for each in found} == peers
+    assert next(iter(peers)).startswith("127.0.0.1:")
+
+
+async def test_a_port_that_is_taken_is_named(cluster: Cluster) -> None:
+    async with serving(cluster) as proxy:
+        other = Proxy(ProxyConfig([str(cluster.namesrv)], port=proxy.port))
+        with pytest.raises(ConfigError, match=f"127.0.0.1:{proxy.port}.*another port"):
+            await other.start()
+        sharing = ProxyConfig([str(cluster.namesrv)], port=0, shares_port=True, drain_s=0.2)
+        one = Proxy(sharing)
+        await one.start()
+        sharing.port = one.port
+        two = Proxy(sharing)
+        await two.start()
+        await two.close()
+        await one.close()
+
+
+async def test_certificates_that_cannot_be_read_are_named(cluster: Cluster, tmp_path: Path) -> None:
+    front = FrontConfig(tls_server_cert_path=tmp_path / "missing.pem")
+    with pytest.raises(ConfigError, match=r"missing\.pem"):
+        async with serving(cluster, front):
+            pass
