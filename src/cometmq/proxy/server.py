@@ -72,7 +72,7 @@ class Proxy:
         metadata = Metadata(instance)
         announcements = Announcements(instance, self._tasks)
         transactions = Transactions(instance, metadata, announcements)
-        self._clients = clients = Clients(
+        self.clients = clients = Clients(
             instance,
             metadata,
             self._tasks,
@@ -149,7 +149,7 @@ class Proxy:
         """Have clients reconnect elsewhere, let receives end, then stop. Handles stay valid until they expire."""
         if self._server is None:
             return
-        self._clients.drain()
+        self.clients.drain()
         server, self._server = self._server, None
         drain_s = self.config.drain_s
         await server.stop(
