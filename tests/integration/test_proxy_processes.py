@@ -113,6 +113,48 @@ def test_the_port_of_a_stranger_is_not_shared() -> None:
     assert "choose another port" in ended.stderr
 
 
+async def _send_through(port: int, stop: asyncio.Event, done: set[bytes]) -> None:
+    """Send until `stop`, and note what was acknowledged; a new connection follows a failure."""
+    client = Client(port, "producer")
+    number = 0
+    try:
+        while not stop.is_set():
+            body = b"%d" % number
+            number += 1
+            try:
+                if (await client.send(message_to("normal", body))).status.code == wire.OK:
+                    done.add(body)
+            except grpc.aio.AioRpcError:
+                await client.channel.close()
+                client = Client(port, "producer")
+    finally:
+        await client.channel.close()
+
+
+async def test_killed_processes_lose_nothing_that_was_acknowledged(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    done: set[bytes] = set()
+    stop = asyncio.Event()
+    with _proxies(cluster.namesrv, 2, log) as (_, port):
+        sending = asyncio.create_task(_send_through(port, stop, done))
+        for kills in range(1, 4):
+            before = len(done)
+            async with asyncio.timeout(PROCESS_WAIT_S):
+                while len(done) < before + 30:  # noqa: ASYNC110 - no event says so
+                    await asyncio.sleep(0.01)
+            os.kill(_pids(log)["proxy-0" if kills % 2 else "proxy-1"], signal.SIGKILL)
+            async with asyncio.timeout(PROCESS_WAIT_S):
+                while log.read_text().count('"proxy serves again"') < kills:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        stop.set()
+        await sending
+    assert len(done) >= 90
+    stored = {message.body for message in await cluster.messages("normal")}
+    assert done <= stored
+
+
 # Clients that move
 
 
@@ -170,7 +212,7 @@ async def test_a_client_that_opens_its_stream_again_keeps_its_messages(cluster: 
     assert len(proxy.handles) == 1
     client.stream.cancel()
     async with asyncio.timeout(WAIT_S):
-        while proxy.clients.get("client-1").streams:  # noqa: ASYNC110 - no event says so
+        while (known := proxy.clients.get("client-1")) is not None and known.streams:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
     await proxy.handles.scan()
     assert len(proxy.handles) == 1
