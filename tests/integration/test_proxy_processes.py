@@ -146,7 +146,7 @@ async def test_killed_processes_lose_nothing_that_was_acknowledged(
                     await asyncio.sleep(0.01)
             os.kill(_pids(log)["proxy-0" if kills % 2 else "proxy-1"], signal.SIGKILL)
             async with asyncio.timeout(PROCESS_WAIT_S):
-                while log.read_text().count('"proxy serves again"') < kills:  # noqa: ASYNC110
+                while log.read_text().count('"proxy serves again"') < kills:  # noqa: ASYNC110 - no event
                     await asyncio.sleep(0.05)
         stop.set()
         await sending
