@@ -465,12 +465,13 @@ async def test_a_client_is_asked_about_a_transaction_that_nobody_ended(
     await consumer.channel.close()
 
 
-async def test_a_receive_wants_settings_and_a_legal_time(client: Client) -> None:
+async def test_a_renewed_receive_wants_settings_and_each_a_legal_time(client: Client) -> None:
     fields: dict[str, Any] = {
         "group": {"name": "billing"},
         "message_queue": {"topic": {"name": "normal"}, "broker": {"name": "broker-a"}},
     }
-    answers = await client.stream_of("ReceiveMessage", **fields)
+    # Its handles would not be renewed.
+    answers = await client.stream_of("ReceiveMessage", **fields, auto_renew=True)
     assert answers[0].status.code == wire.UNRECOGNIZED_CLIENT_TYPE
     assert answers[-1].WhichOneof("content") == "delivery_timestamp"
     await client.consume("normal")

@@ -90,6 +90,7 @@ ALLOWED: Final = {
     ("cometmq/cli/admin/output.py", "yaml"): "writes YAML for a terminal, by the safe dumper",
     ("cometmq/cli/connection.py", "yaml"): "reads a user's own file, texts only (BaseLoader)",
     ("cometmq/cli/dev/console.py", "importlib"): "asks whether the console's packages are there",
+    ("cometmq/cli/dev/proxy.py", "importlib"): "asks whether the proxy's packages are there",
     (
         "cometmq/console/views/rendering.py",
         "jinja2",

@@ -38,6 +38,8 @@ log = structlog.get_logger(__name__)
 
 # How many commands may wait in a stream for the client to read them.
 MAX_WAITING_COMMANDS: Final = 256
+# Clients open a stream that ended again after 1 s (Java, Node) or within their next few calls.
+_REOPENED_S: Final = 5.0
 _CONSUMERS: Final = (wire.PUSH_CONSUMER, wire.SIMPLE_CONSUMER, wire.PULL_CONSUMER)
 _LITE: Final = (wire.LITE_PUSH_CONSUMER, wire.LITE_SIMPLE_CONSUMER)
 
@@ -69,6 +71,8 @@ class Client:
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.published: frozenset[str] = frozenset()
         self.streams: list[Stream] = []
+        # When the last stream ended.
+        self.left_s = asyncio.get_running_loop().time()
         self.seen_s = asyncio.get_running_loop().time()
 
 
@@ -135,9 +139,21 @@ class Clients:
         _check_owner(client, caller)
         return client
 
-    def has_stream(self, client_id: str) -> bool:
+    def check_owner(self, caller: Caller) -> None:
+        """Raise RefusedError if another user has introduced this client here."""
+        client = self._by_id.get(caller.client_id)
+        if client is not None:
+            _check_owner(client, caller)
+
+    def is_gone(self, client_id: str) -> bool:
+        """Say whether a client has no stream here, and does not open one again as clients do.
+
+        While the proxy stops, clients are on their way to another one.
+        """
         client = self._by_id.get(client_id)
-        return client is not None and bool(client.streams)
+        if self.is_draining or (client is not None and client.streams):
+            return False
+        return client is None or asyncio.get_running_loop().time() - client.left_s > _REOPENED_S
 
     def publisher(self, topic: str) -> Stream | None:
         """Return a stream of a client that publishes to `topic`, of several clients in turn."""
@@ -212,7 +228,7 @@ class Clients:
             client = self._by_id.get(caller.client_id)
             if client is not None and stream in client.streams:
                 client.streams.remove(stream)
-                client.seen_s = asyncio.get_running_loop().time()
+                client.left_s = client.seen_s = asyncio.get_running_loop().time()
 
     # Inside
 

@@ -108,7 +108,7 @@ class Handles:
         due = []
         for key, each in list(self._renewed.items()):
             handle = each.receipt.handle
-            if not self._clients.has_stream(each.client_id):
+            if self._clients.is_gone(each.client_id):
                 del self._renewed[key]
                 due.append(self.give_back(each.group, [each.receipt]))
             elif (

@@ -36,7 +36,8 @@ class ProxySettings:
     namesrv_addr: str | None = None
     proxy_mode: str = CLUSTER
     grpc_server_port: int = field(default=8081, metadata={"min": 0, "max": 65535})
-    grpc_shutdown_time_seconds: int = field(default=30, metadata={"min": 0, "max": 300})
+    # Supervisors wait for 100 s.
+    grpc_shutdown_time_seconds: int = field(default=30, metadata={"min": 0, "max": 90})
     grpc_max_concurrent_calls_per_connection: int = field(
         default=1_000, metadata={"min": 1, "max": 2**31 - 1}
     )

@@ -63,12 +63,19 @@ class Receives:
     async def receive(
         self, caller: Caller, request: wire.ReceiveMessageRequest
     ) -> AsyncIterator[wire.ReceiveMessageResponse]:
-        self._clients.known(caller)
+        self._clients.check_owner(caller)
         topic, group = topic_of(request.message_queue.topic), group_of(request.group)
         subscription = subscription_of(topic, request.filter_expression)
         config = await self._metadata.group(group, topic)
         is_renewed = request.auto_renew and self._settings.enable_proxy_auto_renew
         hidden_ms = _hidden_ms(request, self._settings)
+        # The messages of a client that has no stream here would be given back while it consumes them.
+        if is_renewed and self._clients.is_gone(caller.client_id):
+            raise RefusedError(
+                wire.UNRECOGNIZED_CLIENT_TYPE,
+                f"client {caller.client_id} has no Telemetry stream here; send its settings over one first, or "
+                "receive without auto_renew",
+            )
         if is_renewed and not self._handles.has_room:
             raise RefusedError(
                 wire.TOO_MANY_REQUESTS,

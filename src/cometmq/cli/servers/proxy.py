@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +17,9 @@ from cometmq.cli.servers.serving import (
     LogPath,
 )
 from cometmq.logs.file import FILE_MIB, KEPT_FILES
+
+if TYPE_CHECKING:
+    from cometmq.proxy.config import ProxyConfig
 
 _TLS_TEXTS: Final = {
     "disabled": "without TLS",
@@ -52,11 +56,22 @@ def proxy(
             help="The address to listen at: 127.0.0.1, with access control all addresses.",
         ),
     ] = None,
+    *,
     open_to_all: Annotated[
         bool,
         typer.Option("--open", help="Listen at all addresses, though there is no access control."),
     ] = False,
     lenient: Lenient = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="N",
+            min=1,
+            help="Run N processes that listen at the same port, under one supervisor.",
+        ),
+    ] = None,
+    process: Annotated[int | None, typer.Option("--process", min=0, hidden=True)] = None,
     log_level: LogLevel = None,
     log_file: LogPath = None,
     log_format: LogFormat = None,
@@ -65,20 +80,24 @@ def proxy(
 ) -> None:
     """Run a proxy: serve the gRPC clients of RocketMQ 5 in front of a cluster, ours or Java's."""
     from cometmq.cli.servers.local_proxy import read_configs
-    from cometmq.cli.servers.serving import begin_log, say, serve
+    from cometmq.cli.servers.processes import LogOptions, member_index
+    from cometmq.cli.servers.proxy_processes import check_processes, run_proxies
+    from cometmq.cli.servers.serving import begin_log
     from cometmq.client.limits import namesrv_addresses
     from cometmq.errors import ConfigError, IllegalArgumentError
 
     try:
         from cometmq.proxy.config import ProxyConfig
         from cometmq.proxy.keys import CLUSTER, LOCAL
-        from cometmq.proxy.server import Proxy
     except ImportError as error:
         raise proxy_missing(error) from error
-    from cometmq.runtime.loop import run
-    from cometmq.runtime.sockets.addresses import ANY_IPV4, is_loopback, join_address
+    from cometmq.runtime.sockets.addresses import ANY_IPV4, is_loopback
 
-    begin_log(log_level or "info", log_file, log_format, log_file_mib, log_files)
+    index = member_index(processes, process)
+    level = log_level or "info"
+    log_options = LogOptions(level, log_file, log_format, log_file_mib, log_files)
+    is_supervisor = processes is not None and index is None
+    begin_log(level, None if is_supervisor else log_file, log_format, log_file_mib, log_files)
     settings, front, control = read_configs(config_file, lenient=lenient)
     if settings.proxy_mode == LOCAL:
         raise ConfigError(
@@ -95,20 +114,52 @@ def proxy(
         )
     chosen = settings.grpc_server_port if port is None else port
 
+    if processes is not None and index is None:
+        check_processes(processes, address, chosen)
+        options = ["-n", ";".join(addresses), "--host", address, "--port", str(chosen)]
+        options += ["--open"] * open_to_all + ["--lenient"] * lenient
+        if config_file is not None:
+            options += ["-pc", str(config_file)]
+        run_proxies(processes, options, log_options)
+    if index is not None:
+        # Each process has metrics of its own.
+        front = replace(front, metrics_prom_exporter_port=front.metrics_prom_exporter_port + index)
+    config = ProxyConfig(
+        addresses,
+        address,
+        chosen,
+        shares_port=index is not None,
+        settings=settings,
+        front=front,
+        control=control,
+    )
+    _run(config)
+
+
+def _run(config: ProxyConfig) -> None:
+    """Run one proxy, which a supervisor has started if it shares its port."""
+    from cometmq.cli.servers.processes import end_with_supervisor
+    from cometmq.cli.servers.proxy_processes import READY_MARK
+    from cometmq.cli.servers.serving import say, serve
+    from cometmq.proxy.server import Proxy
+    from cometmq.runtime.loop import run
+    from cometmq.runtime.sockets.addresses import join_address
+
     async def main() -> None:
-        server = Proxy(
-            ProxyConfig(addresses, address, chosen, settings=settings, front=front, control=control)
-        )
+        server = Proxy(config)
 
         def say_ready() -> None:
             ready = (
-                f"The proxy serves gRPC at {join_address(address, server.port)}, "
-                f"{_TLS_TEXTS[front.mode]}, for {';'.join(addresses)}"
+                f"The proxy{READY_MARK}{join_address(config.bind_address, server.port)}, "
+                f"{_TLS_TEXTS[config.front.mode]}, for {';'.join(config.namesrv)}"
             )
             if server.metrics_address is not None:
                 ready += f". Metrics are at http://{server.metrics_address}/metrics"
             say(ready)
 
-        await serve(server, say_ready)
+        if config.shares_port:
+            await serve(server, say_ready, until_input_ends=True, on_stop=end_with_supervisor)
+        else:
+            await serve(server, say_ready)
 
     run(main())

@@ -40,7 +40,7 @@ class Lines:
 class SharedLog:
     """Writes the lines of all processes, and the supervisor's own, in the form of the processes.
 
-    A line in JSON gets the member `broker`; before a line of text stands the process's name. It
+    A line in JSON gets the member `kind` says, such as `broker`; before a line of text stands the process's name. It
     neither fails nor waits; see `LineWriter`.
     """
 
@@ -50,10 +50,12 @@ class SharedLog:
         *,
         json_lines: bool,
         threshold: int,
+        kind: str = "broker",
         file: LogFile | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._json = json_lines
+        self._kind = kind
         self._threshold = threshold
         self._now = now
         self._width = max(map(len, [*names, "supervisor"]))
@@ -77,11 +79,11 @@ class SharedLog:
         if not self._json:
             self._writer.write(f"{name:<{self._width}}  {line}\n")
         elif line.startswith("{") and line.endswith("}") and len(line) > 2:
-            # Brokers name nobody but themselves by that key.
-            broker = "" if '"broker": ' in line else f', "broker": {json.dumps(name)}'
-            self._writer.write(f"{line[:-1]}{broker}}}\n")
+            # Processes name nobody but themselves by that key.
+            named = "" if f'"{self._kind}": ' in line else f', "{self._kind}": {json.dumps(name)}'
+            self._writer.write(f"{line[:-1]}{named}}}\n")
         else:  # what an interpreter or a library wrote to standard error
-            self._writer.write(self._own("error", line, {"broker": name}, logger="stderr"))
+            self._writer.write(self._own("error", line, {self._kind: name}, logger="stderr"))
 
     def say(self, level: str, event: str, **fields: Any) -> None:
         """Write a line of the supervisor's own."""

@@ -24,6 +24,8 @@ class Member:
 class Plan:
     """The processes, and the log that they share. Times are in seconds, sizes in bytes.
 
+    `kind` and `kinds` say in the log what a process is, and what several are.
+
     `ready_mark` is in the line that a process prints when it serves. Without `log_file` the log
     goes to standard error. `log_threshold` is the number of the least level (10 is debug) of the
     supervisor's own lines; the processes choose theirs.
@@ -31,6 +33,8 @@ class Plan:
 
     members: list[Member]
     ready_mark: str
+    kind: str = "broker"
+    kinds: str = "brokers"
     log_file: str | None = None
     log_file_bytes: int = 0
     kept_log_files: int = 1

@@ -128,7 +128,11 @@ class Supervisor:
             # The handler does nothing; the number arrives through the socket.
             signal.signal(number, lambda *_: None)
         self._selector.register(woken, selectors.EVENT_READ, None)
-        self._log.say("info", "supervisor started", pid=os.getpid(), brokers=len(self._children))
+        self._log.say(
+            "info",
+            "supervisor started",
+            **{"pid": os.getpid(), self._plan.kinds: len(self._children)},
+        )
         for child in self._children:
             self._start(child)
         while self._stop_deadline is None or any(child.pid for child in self._children):
@@ -178,12 +182,16 @@ class Supervisor:
         try:
             child.start()
         except OSError as error:
-            self._log.say("error", "broker not started", broker=child.name, why=str(error))
+            self._log.say(
+                "error", f"{self._plan.kind} not started", **self._named(child), why=str(error)
+            )
             self._restart_later(child)
             return
         for descriptor in child.outputs:
             self._selector.register(descriptor, selectors.EVENT_READ, child)
-        self._log.say("info", "broker process started", broker=child.name, pid=child.pid)
+        self._log.say(
+            "info", f"{self._plan.kind} process started", **self._named(child), pid=child.pid
+        )
 
     def _read(self, child: Child, descriptor: int) -> bool:
         """Take what a process wrote; return whether there may be more."""
@@ -217,7 +225,9 @@ class Supervisor:
         child.is_ready = True
         child.restarts.ready(self._now())
         if self._were_ready:
-            self._log.say("info", "broker serves again", broker=child.name, pid=child.pid)
+            self._log.say(
+                "info", f"{self._plan.kind} serves again", **self._named(child), pid=child.pid
+            )
             return
         child.ready_line = line
         if all(child.is_ready for child in self._children):
@@ -225,7 +235,9 @@ class Supervisor:
             for ready in self._children:
                 self._out.write(f"{ready.ready_line}\n")
             count = len(self._children)
-            self._out.write(f"All brokers boot success: {count} under supervisor {os.getpid()}\n")
+            self._out.write(
+                f"All {self._plan.kinds} boot success: {count} under supervisor {os.getpid()}\n"
+            )
 
     # -- how processes end --
 
@@ -256,16 +268,16 @@ class Supervisor:
         child.outputs = {}
         how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
         complaint = "\n".join(child.complaint)
-        told: dict[str, Any] = {"broker": child.name, "how": how}
+        told: dict[str, Any] = {self._plan.kind: child.name, "how": how}
         if complaint:
             told["why"] = complaint
         if self._stop_deadline is not None:
             # Nothing runs yet in a process that could not even take note of the signal.
             if status and (child.is_ready or status != -signal.SIGTERM):
                 self._status = self._status or 1
-                self._log.say("error", "broker did not stop cleanly", **told)
+                self._log.say("error", f"{self._plan.kind} did not stop cleanly", **told)
             return
-        self._log.say("error", "broker ended", **told)
+        self._log.say("error", f"{self._plan.kind} ended", **told)
         if status == _GIVEN_WRONG and not self._were_ready:
             # The same start fails again, and probably so do those of the others.
             self._complain(child.name, complaint)
@@ -278,18 +290,23 @@ class Supervisor:
         child.is_ready = False
         again = child.restarts.died(self._now())
         child.due = self._now() + again.pause_s
-        told: dict[str, Any] = {"broker": child.name, "pause_s": again.pause_s}
+        told: dict[str, Any] = {self._plan.kind: child.name, "pause_s": again.pause_s}
         if again.is_hopeless:
             self._log.say(
                 "error",
-                "broker dies at each start; the supervisor goes on trying",
+                f"{self._plan.kind} dies at each start; the supervisor goes on trying",
                 **told,
                 deaths=again.deaths,
                 longest_pause_s=self._plan.last_pause_s,
-                remedy="find the reason in this broker's lines above",
+                remedy=f"find the reason in the lines of this {self._plan.kind} above",
             )
         else:
-            self._log.say("info", "broker is started again", **told, deaths=again.deaths)
+            self._log.say(
+                "info", f"{self._plan.kind} is started again", **told, deaths=again.deaths
+            )
+
+    def _named(self, child: Child) -> dict[str, str]:
+        return {self._plan.kind: child.name}
 
     @staticmethod
     def _complain(name: str, complaint: str) -> None:
@@ -307,7 +324,13 @@ class Supervisor:
         self._killed = True
         for child in self._children:
             if child.pid is not None:
-                self._log.say("error", "broker killed", broker=child.name, pid=child.pid, why=why)
+                self._log.say(
+                    "error",
+                    f"{self._plan.kind} killed",
+                    **self._named(child),
+                    pid=child.pid,
+                    why=why,
+                )
                 child.send(signal.SIGKILL)
 
 
@@ -328,6 +351,7 @@ def main() -> int:
         [member.name for member in plan.members],
         json_lines=plan.log_json,
         threshold=plan.log_threshold,
+        kind=plan.kind,
         file=file,
     )
     return Supervisor(plan, log).run()
