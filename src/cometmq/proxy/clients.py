@@ -18,7 +18,6 @@ from cometmq.model.subscription import (
     ConsumerData,
     SubscriptionData,
 )
-from cometmq.proxy.announcements import Announcements
 from cometmq.proxy.calls import Caller, Context, caller_of
 from cometmq.proxy.config import (
     CLIENT_EXPIRES_S,
@@ -96,14 +95,12 @@ class Clients:
         metadata: Metadata,
         tasks: TaskOwner,
         add_producer: Callable[[str], None],
-        announcements: Announcements,
         max_body_bytes: int,
     ) -> None:
         self._instance = instance
         self._metadata = metadata
         self._tasks = tasks
         self._add_producer = add_producer
-        self._announcements = announcements
         self._max_body_bytes = max_body_bytes
         self._by_id: dict[str, Client] = {}
         self._groups: dict[str, dict[str, Client]] = {}
@@ -291,7 +288,7 @@ class Clients:
         for topic in subscriptions:
             await self._metadata.route(topic)
         if is_new:
-            self._announcements.soon()
+            self._instance.heartbeats.beat_soon()
         return group
 
     def _members_of(self, group: str) -> list[Client]:

@@ -14,7 +14,6 @@ import structlog
 from cometmq.client.instance import acquire_instance, release_instance
 from cometmq.errors import ConfigError
 from cometmq.proxy.acknowledgements import AckCalls
-from cometmq.proxy.announcements import Announcements
 from cometmq.proxy.calls import MESSAGING, Caller, Unserved, answers, unary
 from cometmq.proxy.clients import Clients
 from cometmq.proxy.config import MAX_CALLS, ProxyConfig
@@ -54,14 +53,12 @@ class Proxy:
             config.namesrv, "proxy", None, access=config.access
         )
         metadata = Metadata(instance)
-        announcements = Announcements(instance, self._tasks)
-        transactions = Transactions(instance, metadata, announcements)
+        transactions = Transactions(instance, metadata)
         self._clients = clients = Clients(
             instance,
             metadata,
             self._tasks,
             transactions.add_producer,
-            announcements,
             config.max_message_size_bytes,
         )
         transactions.clients = clients

@@ -143,7 +143,7 @@ class SimpleConsumer(TracedClient):
             topic, *selector, sub_version=self._clock.now_ms()
         )
         if not self._unstarted:
-            self._running().heartbeats.beat_new()
+            self._running().heartbeats.beat_soon()
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to `topic`; without one, nothing happens."""
@@ -360,7 +360,7 @@ class SimpleConsumer(TracedClient):
             else ConsumeFromWhere.FIRST_OFFSET
         )
         instance.add_consumer(_Member(self._group, self._subscriptions, consume_from.value))
-        instance.heartbeats.beat_new()
+        instance.heartbeats.beat_soon()
 
     async def _shut(self, instance: ClientInstance) -> None:
         for question in self._questions.values():
