@@ -320,7 +320,7 @@ class SimpleConsumer(TracedClient):
             topic=source.topic,
             queue_id=ANY_QUEUE,
             poll_time=int(_POLL_S * 1000),
-            born_time=self._clock.now_ms(),
+            born_time=0,  # the broker's clock; see PopRequests
             order=self._options.ordered,
         )
         try:
