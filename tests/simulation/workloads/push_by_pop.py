@@ -19,7 +19,6 @@ from tests.simulation.workloads.recording import Listener
 from tests.simulation.workloads.stage import Stage
 from tests.simulation.workloads.workload import Client, Workload
 
-from cometmq.client.hooks import RpcHook
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.protocol.codes import RequestCode, ResponseCode
@@ -36,6 +35,7 @@ from cometmq.protocol.pop.headers import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
+from cometmq.remoting.hooks import RpcHook
 
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 
@@ -126,7 +126,9 @@ class PopRecorder(RpcHook):
             for each in body.acks:
                 topic = real_topic(each.topic, each.consumer_group, each.retry)
                 for offset in each.offsets():
-                    yield _Place(body.broker_name, topic, each.queue_id, offset, each.pop_time)
+                    yield _Place(
+                        body.broker_name or broker, topic, each.queue_id, offset, each.pop_time
+                    )
 
     def _popped(self, address: str, command: RemotingCommand, answer: RemotingCommand) -> None:
         asked = header_from_ext(dict(command.ext), PopMessageRequestHeader)
