@@ -38,6 +38,8 @@ KINDS: Final = (
     "popped",
     "popped-in-order",
     "pulled-and-popped",
+    "pushed-by-pop",
+    "pushed-by-pop-in-order",
 )
 HOUR_S: Final = 3600.0
 # After the last fault of a run for liveness, all that is under way completes within this time: 16

@@ -153,7 +153,7 @@ class ClientInstance:
         if group in self._producers:
             raise _taken("producer", group, self.client_id)
         self._producers[group] = on_check
-        self.heartbeats.beat_new()
+        self.heartbeats.beat_soon()
 
     async def remove_producer(self, group: str) -> None:
         self._producers.pop(group, None)

@@ -19,7 +19,6 @@ from cometmq.model.subscription import (
     ConsumerData,
     SubscriptionData,
 )
-from cometmq.proxy.announcements import Announcements
 from cometmq.proxy.calls import Caller, Calls, Context
 from cometmq.proxy.config import (
     MAX_CLIENTS,
@@ -104,7 +103,6 @@ class Clients:
         metadata: Metadata,
         tasks: TaskOwner,
         add_producer: Callable[[str], None],
-        announcements: Announcements,
         settings: ProxySettings,
         calls: Calls,
     ) -> None:
@@ -113,7 +111,6 @@ class Clients:
         self._metadata = metadata
         self._tasks = tasks
         self._add_producer = add_producer
-        self._announcements = announcements
         self._settings = settings
         self._by_id: dict[str, Client] = {}
         self._groups: dict[str, dict[str, Client]] = {}
@@ -324,7 +321,7 @@ class Clients:
         for topic in subscriptions:
             await self._metadata.route(topic)
         if is_new:
-            self._announcements.soon()
+            self._instance.heartbeats.beat_soon()
         return group
 
     def _members_of(self, group: str) -> list[Client]:

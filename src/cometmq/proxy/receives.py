@@ -99,7 +99,7 @@ class Receives:
             max_msg_nums=max(1, min(request.batch_size or 1, most)),
             invisible_time=hidden_ms,
             poll_time=int(_poll_s(caller, request, self._settings) * 1000),
-            born_time=self._instance.clock.now_ms(),
+            born_time=0,  # the broker's clock
             init_mode=INIT_MAX,
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,

@@ -19,7 +19,6 @@ from cometmq.errors import ConfigError
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy.accounts import Accounts
 from cometmq.proxy.acknowledgements import AckCalls
-from cometmq.proxy.announcements import Announcements
 from cometmq.proxy.calls import MESSAGING, Caller, Calls, Unserved
 from cometmq.proxy.clients import Clients
 from cometmq.proxy.config import ProxyConfig
@@ -134,14 +133,12 @@ class Proxy:
         self.calls = calls = Calls(front.peer_of, self.limit_hits, self.gate)
         unary, answers = calls.unary, calls.answers
         metadata = Metadata(instance)
-        announcements = Announcements(instance, self._tasks)
-        transactions = Transactions(instance, metadata, announcements)
+        transactions = Transactions(instance, metadata)
         self.clients = clients = Clients(
             instance,
             metadata,
             self._tasks,
             transactions.add_producer,
-            announcements,
             settings,
             calls,
         )

@@ -20,7 +20,6 @@ from cometmq.protocol.headers import (
     EndTransactionRequestHeader,
 )
 from cometmq.protocol.messages.record import StoredRecord
-from cometmq.proxy.announcements import Announcements
 from cometmq.proxy.calls import Caller
 from cometmq.proxy.clients import Clients
 from cometmq.proxy.config import MAX_REMEMBERED
@@ -66,11 +65,8 @@ class Transactions:
 
     clients: Clients
 
-    def __init__(
-        self, instance: ClientInstance, metadata: Metadata, announcements: Announcements
-    ) -> None:
+    def __init__(self, instance: ClientInstance, metadata: Metadata) -> None:
         self._instance = instance
-        self._announcements = announcements
         self._metadata = metadata
         # Each topic is a producer group at brokers, as in Java's proxy.
         self._topics: set[str] = set()
@@ -88,7 +84,6 @@ class Transactions:
             )
         self._topics.add(topic)
         self._instance.add_producer(topic, self._on_check)
-        self._announcements.soon()
 
     async def end(
         self, _caller: Caller, request: wire.EndTransactionRequest

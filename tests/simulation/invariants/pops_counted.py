@@ -5,7 +5,7 @@
 - A place of a queue is handed out once, unless it is popped in order. Then each time counts one more, or
   the same for an attempt that is repeated.
 - A message becomes a dead letter in place of the delivery behind the last one: with `max_reconsume_times`
-  and one more.
+  and one more. That holds as well for one that a push consumer asks for.
 
 Leniencies, and why: a broker that lost the end of its log, or its tables, may have lost the copy, the pop,
 or how often the group wants a message to be tried; see `may_have_lost`. Pops are told apart by their
@@ -28,6 +28,7 @@ from tests.simulation.evidence import (
     pop_retry_topic,
 )
 from tests.simulation.history import Delivered, GroupConfigured, Queue
+from tests.simulation.store_reader import Record
 
 NAME: Final = "pops counted"
 
@@ -49,10 +50,13 @@ def _copies(evidence: Evidence, group: GroupConfigured) -> Iterator[Violation]:
         has_lost_tables = bool(evidence.injected(broker, ("lose_tables", *WIPE, *PROMOTE)))
         first: dict[int, int] = {}
         for record in store.records:
-            if record.topic not in (retry, dead) or not is_pop_copy(record):
+            if record.topic not in (retry, dead):
                 continue
             number = evidence.number(record.properties)
             if number is None or evidence.outgoing[number][0].topic != group.topic:
+                continue
+            if not is_pop_copy(record):
+                yield from _asked_for(group, number, record, broker)
                 continue
             original = store.by_position.get(record.prepared_offset)
             at = f"at {record.position} of {broker}"
@@ -73,6 +77,21 @@ def _copies(evidence: Evidence, group: GroupConfigured) -> Iterator[Violation]:
                     f"{record.reconsume_times} deliveries, the last is {group.max_reconsume_times}"
                 )
                 yield Violation(invariant=NAME, what=what)
+
+
+def _asked_for(
+    group: GroupConfigured, number: int, record: Record, broker: str
+) -> Iterator[Violation]:
+    """Judge a dead letter that a push consumer asked for: it names its own limit."""
+    if (
+        record.topic == dlq_topic(group.group)
+        and record.reconsume_times <= group.max_reconsume_times
+    ):
+        what = (
+            f"message {number} is a dead letter at {record.position} of {broker} with "
+            f"{record.reconsume_times} deliveries, the last is {group.max_reconsume_times}"
+        )
+        yield Violation(invariant=NAME, what=what)
 
 
 def _handed_out(

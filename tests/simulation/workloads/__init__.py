@@ -9,6 +9,7 @@ from tests.simulation.workloads.delayed import DelayedByLevel, DelayedByTime
 from tests.simulation.workloads.ordered import Keyed, Orderly
 from tests.simulation.workloads.plain import Batch, Broadcasting, Filtered, Normal, Retries
 from tests.simulation.workloads.popped import Popped, PoppedInOrder, PulledAndPopped
+from tests.simulation.workloads.push_by_pop import PushedByPop, PushedByPopInOrder
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.workload import Workload
 
@@ -30,5 +31,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
         Popped,
         PoppedInOrder,
         PulledAndPopped,
+        PushedByPop,
+        PushedByPopInOrder,
     )
 }

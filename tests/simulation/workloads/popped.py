@@ -88,7 +88,7 @@ class Popper(AsyncClient):
         )
         if answer.command.code in _NOTHING:
             return []
-        return _found(header, answer.header, bytes(answer.command.body))
+        return found_in(header, answer.header, bytes(answer.command.body))
 
     async def ack(self, address: str, header: AckMessageRequestHeader) -> None:
         await self._running().remoting.ask(
@@ -125,7 +125,7 @@ class Got(NamedTuple):
     times: int
 
 
-def _found(
+def found_in(
     asked: PopMessageRequestHeader, header: PopMessageResponseHeader, body: bytes
 ) -> list[Got]:
     """Do what Java's client does: MQClientAPIImpl.processPopResponse."""

@@ -150,16 +150,7 @@ class Workload:
     # -- consuming --
 
     async def consume(self, client: Client, group: str, closing: AsyncExitStack) -> None:
-        listener = Listener(
-            self.stage,
-            client.name,
-            self.member(client, group),
-            group,
-            client.rng,
-            self.verdict,
-            self.judged,
-            is_orderly=self.is_orderly,
-        )
+        listener = self.make_listener(client, group)
         consumer = PushConsumer(
             group,
             listener,
@@ -176,6 +167,7 @@ class Workload:
             consumer.subscribe(self.topic, sql=wanted.expression)
         else:
             consumer.subscribe(self.topic, wanted.expression)
+        self.prepare_consumer(consumer, listener)
         self.stage.record(
             h.MemberStarted(
                 at_s=self.stage.at_s,
@@ -187,6 +179,21 @@ class Workload:
         )
         closing.callback(self._member_stopped, client, group, clean=True)
         await self.start(client, consumer, closing)
+
+    def make_listener(self, client: Client, group: str) -> Listener:
+        return Listener(
+            self.stage,
+            client.name,
+            self.member(client, group),
+            group,
+            client.rng,
+            self.verdict,
+            self.judged,
+            is_orderly=self.is_orderly,
+        )
+
+    def prepare_consumer(self, consumer: PushConsumer, listener: Listener) -> None:
+        """Do what is left to be done before a member's consumer starts."""
 
     def consumer_options(self, client: Client) -> dict[str, Any]:
         """Return further options of a member's consumer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -714,3 +715,48 @@ async def test_what_waits_is_counted_as_held_until_it_is_resumed() -> None:
         assert connection.holding.kept == 0
         table.resumed.clear()
     table.waiting.close()
+
+
+async def test_the_collector_looked_at_all_that_waits_when_requests_were_answered_and_came_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many objects are freed as are made, so the collector does not come by itself for a long time."""
+    monkeypatch.setattr("cometmq.runtime.garbage._Young.is_watched", True)
+    table, connection = Table(), open_connection()
+    kept: list[Waiter] = []
+    held = 4_000
+    looked_at: list[int] = []
+
+    def count(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            looked_at.append(
+                sum(
+                    isinstance(each, Waiter)
+                    for generation in range(info["generation"] + 1)
+                    for each in gc.get_objects(generation)
+                )
+            )
+
+    def hold(number: int) -> None:
+        waiter = table.waiter(connection=connection)
+        waiter.places = (("t", number),)
+        waiter.deadline = asyncio.get_running_loop().time() + 100
+        assert table.waiting.wait(waiter, State.MESSAGES)
+        kept.append(waiter)
+
+    for number in range(held):
+        hold(number)
+    gc.collect()
+    gc.freeze()
+    gc.callbacks.append(count)
+    try:
+        for number in range(held):
+            table.waiting.arrived("t", number, 1, 0)
+            await table.woken()
+            del kept[0]
+            hold(number)
+        gc.collect(1)
+    finally:
+        gc.callbacks.remove(count)
+        gc.unfreeze()
+    assert max(looked_at) < held // 2

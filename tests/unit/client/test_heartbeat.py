@@ -7,6 +7,7 @@ import asyncio
 from tests.unit.client.fakes import FakeInstance, refuse, route
 from tests.waits import until
 
+from cometmq.client.cluster.heartbeat import HEARTBEAT_INTERVAL_S, TOGETHER_S
 from cometmq.model.subscription import ConsumerData
 from cometmq.protocol.bodies.cluster import HeartbeatData
 from cometmq.protocol.codes import RequestCode, ResponseCode
@@ -95,6 +96,57 @@ async def test_a_broker_that_left_the_routes_is_not_tried_any_more(fake: FakeIns
     tried = fake.remoting.called(BEAT).count("a:1")
     await fake.instance.heartbeats.beat_all()
     assert fake.remoting.called(BEAT).count("a:1") <= tried + 1
+
+
+def producers_named(fake: FakeInstance) -> list[list[str]]:
+    bodies = (decode_body(bytes(beat.body), HeartbeatData) for beat in fake.remoting.sent(BEAT))
+    return [[producer.group_name for producer in body.producer_data_set] for body in bodies]
+
+
+async def test_a_group_beside_another_of_its_client_waited_for_the_next_period(
+    fake: FakeInstance,
+) -> None:
+    fake.instance.add_producer("a")
+    await with_slave(fake)
+    await until(lambda: producers_named(fake) == [["a"]])
+    begun = asyncio.get_running_loop().time()
+    fake.instance.add_producer("b")
+    await until(lambda: producers_named(fake) == [["a"], ["a", "b"]])
+    assert asyncio.get_running_loop().time() - begun < HEARTBEAT_INTERVAL_S / 10
+
+
+async def test_groups_added_together_share_one_heartbeat(fake: FakeInstance) -> None:
+    fake.instance.add_producer("first")
+    await with_slave(fake)
+    await until(lambda: len(fake.remoting.called(BEAT)) == 1)
+    for number in range(50):
+        fake.instance.add_producer(f"p{number}")
+        await fake.instance.routes.refresh("t")
+    await asyncio.sleep(HEARTBEAT_INTERVAL_S / 2)
+    assert len(fake.remoting.called(BEAT)) == 2
+    assert len(producers_named(fake)[-1]) == 51
+
+
+async def test_a_broker_that_got_the_newest_groups_with_its_connection_gets_no_second_heartbeat(
+    fake: FakeInstance,
+) -> None:
+    fake.instance.add_producer("p")
+    await with_slave(fake)
+    await asyncio.sleep(HEARTBEAT_INTERVAL_S / 2)
+    assert fake.remoting.called(BEAT) == ["a:1"]
+
+
+async def test_a_group_added_while_a_heartbeat_is_under_way_is_announced_soon(
+    fake: FakeInstance,
+) -> None:
+    fake.remoting.delay_s = TOGETHER_S * 3
+    fake.instance.add_producer("a")
+    await with_slave(fake)
+    await until(lambda: fake.remoting.called(BEAT) == ["a:1"])
+    fake.instance.add_producer("b")  # the plan's time is over before the first heartbeat's answer
+    await until(lambda: producers_named(fake)[-1] == ["a", "b"])
+    await asyncio.sleep(HEARTBEAT_INTERVAL_S / 2)
+    assert len(fake.remoting.called(BEAT)) == 2
 
 
 async def test_a_farewell_waits_for_the_heartbeat_on_its_way(fake: FakeInstance) -> None:

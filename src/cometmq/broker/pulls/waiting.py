@@ -42,6 +42,7 @@ from cometmq.model.work import OutOfWorkError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.messages.properties import decode_properties
 from cometmq.remoting.connection import Connection
+from cometmq.runtime.garbage import collect_young
 from cometmq.runtime.rotation import Rotation
 from cometmq.runtime.workers import Workers
 
@@ -64,6 +65,8 @@ _LOOK_COST: Final = 150
 _FREE_LOOKS: Final = 64
 # A message looks at so many requests that share it, and then takes them whatever their filters say.
 _LOOKS_OF_SHARES: Final = 1_024
+# The garbage collector looks at what is new after so many requests have begun to wait.
+_WAITS_UNSEEN: Final = 256
 # Limits of requests in a state. Not `Final`, so that tests may set them before a broker is made.
 MAX_PULLS_AHEAD: int = 10_000
 MAX_COLD_PULLS: int = 20_000
@@ -128,6 +131,7 @@ class Waiting:
         self._behind_peers: list[Waiter] = []
         self._peer_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._unseen = 0
 
     def set_limits(self, max_held: int, max_of_connection: int) -> None:
         messages, filters = self._limits[State.MESSAGES], self._limits[State.FILTERS]
@@ -187,6 +191,12 @@ class Waiting:
             self._cold.add(connection, waiter)
             self._read()
         connection.keep(waiter.request, waiter.size)
+        self._unseen += 1
+        if self._unseen >= _WAITS_UNSEEN:
+            # The collector comes when 700 objects more were made than freed: not while requests are answered and
+            # come again, and then it looks at all that wait.
+            self._unseen = 0
+            collect_young()
         return True
 
     def _has_room(self, limit: Limit, mates: dict[Waiter, None], waiter: Waiter) -> bool:

@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 HEARTBEAT_INTERVAL_S: Final = 30.0
 REVIVE_FIRST_S: Final = 0.1
 REVIVE_LAST_S: Final = 1.0
+# Groups that are added within this time share one heartbeat.
+TOGETHER_S: Final = 0.1
 
 
 class Heartbeats:
@@ -47,8 +49,11 @@ class Heartbeats:
         self._owner = owner
         self._data = data
         self._on_reached = on_reached
-        # Addresses whose present connection has carried a heartbeat.
-        self._reached: set[str] = set()
+        # Addresses whose present connection has carried a heartbeat, and the edition of its data.
+        self._reached: dict[str, int] = {}
+        # Counts the changes of groups and subscriptions of which brokers have to learn soon.
+        self._edition = 0
+        self._is_planned = False
         self._reviving: set[str] = set()
         # Addresses whose connection was lost, or that the last heartbeat did not reach.
         self._failed: set[str] = set()
@@ -79,7 +84,7 @@ class Heartbeats:
         """Send one heartbeat to every broker that got none on its present connection. Leave out
         brokers that the last heartbeat did not reach, since they are being revived.
         """
-        strangers = self._targets() - self._reached - self._failed
+        strangers = self._targets() - self._reached.keys() - self._failed
         await asyncio.gather(*(self._try_beat(address) for address in sorted(strangers)))
 
     def is_lost(self, address: str) -> bool:
@@ -108,6 +113,7 @@ class Heartbeats:
         data = self._data()
         if data is None:
             return
+        edition = self._edition
         self._beating.add(address)
         self._quiet.clear()
         try:
@@ -119,18 +125,32 @@ class Heartbeats:
         self._failed.discard(address)
         self._denied.pop(address, None)
         self._told.pop(address, None)
-        if address not in self._reached:
-            self._reached.add(address)
+        is_first = address not in self._reached
+        self._reached[address] = max(edition, self._reached.get(address, 0))
+        if is_first:
             self._on_reached(address)
+        if edition != self._edition:
+            self._plan()  # a group was added while the heartbeat was under way
 
     def beat_new(self) -> None:
         """Send background heartbeats to brokers that got none on their present connection."""
-        for address in sorted(self._targets() - self._reached - self._reviving):
+        for address in sorted(self._targets() - self._reached.keys() - self._reviving):
             self.revive(address)
+
+    def beat_soon(self) -> None:
+        """Announce a change of groups or subscriptions in the background to brokers whose last
+        heartbeat did not have it: at once to those that got none, soon to the others.
+
+        Changes within TOGETHER_S share one heartbeat per broker. Java sends one at each start. A
+        broker asks nobody about a transaction until it knows a producer of the group.
+        """
+        self._edition += 1
+        self.beat_new()
+        self._plan()
 
     def on_connect(self, address: str, connection: Connection) -> None:
         """Send a heartbeat on a new connection, and watch for the loss of the connection."""
-        self._reached.discard(address)
+        self._reached.pop(address, None)
         connection.on_close.append(lambda _: self._on_lost(address))
         if address in self._targets() and address not in self._beating:
             self.revive(address)
@@ -153,8 +173,22 @@ class Heartbeats:
             return set()
         return self._routes.addresses(masters_only=not data.consumer_data_set)
 
+    def _plan(self) -> None:
+        if not self._is_planned and not self._closed:
+            self._is_planned = True
+            self._owner.spawn(self._announce(), "announce-groups")
+
+    async def _announce(self) -> None:
+        try:
+            await asyncio.sleep(TOGETHER_S)
+        finally:
+            self._is_planned = False
+        for address in sorted(self._targets()):
+            if self._reached.get(address) != self._edition:
+                self.revive(address)
+
     def _on_lost(self, address: str) -> None:
-        self._reached.discard(address)
+        self._reached.pop(address, None)
         if self._closed or address not in self._targets():
             return
         log.info("connection to a broker lost", address=address)

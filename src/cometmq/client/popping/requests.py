@@ -47,6 +47,8 @@ class PopRequests:
         RouteNotFoundError, ProtocolError.
         """
         address = self.instance.need_master(queue.broker_name, queue.topic)
+        # Without `born_time` the broker takes its own clock. A client whose clock is behind by more than the wait
+        # would get no message, and an empty answer at once (Java: bornTime).
         attempt = self.attempts.get(queue) or self.instance.randomness.randbytes(16).hex()
         header = PopMessageRequestHeader(
             consumer_group=self.group,
@@ -55,7 +57,6 @@ class PopRequests:
             max_msg_nums=most,
             invisible_time=hidden_ms,
             poll_time=int(wait_s * 1000),
-            born_time=self.instance.clock.now_ms(),
             init_mode=INIT_MAX if self.from_newest else INIT_MIN,
             exp_type=subscription.expression_type,
             exp=subscription.sub_string,
@@ -64,6 +65,7 @@ class PopRequests:
         )
         if self.ordered:
             self.attempts[queue] = attempt
+        asked_s = self.instance.clock.monotonic()
         try:
             answer = await self.instance.brokers.pop(address, header, wait_s + ANSWER_S)
         except CometMQError as error:
@@ -71,7 +73,10 @@ class PopRequests:
             self.instance.report_failure(error, queue.topic, address)
             raise
         self.attempts.pop(queue, None)
-        if answer.is_full and wait_s > 0:
-            # Too many pops wait at this broker: try again a little later.
-            await asyncio.sleep(min(wait_s, PAUSE_S))
-        return popped_messages(answer, queue.topic, self.group, queue.broker_name)
+        popped = popped_messages(answer, queue.topic, self.group, queue.broker_name)
+        if wait_s > 0 and not popped:
+            # Too many pops wait at this broker, or it has not let this one wait: try again a little later.
+            pause_s = min(wait_s, PAUSE_S)
+            if answer.is_full or self.instance.clock.monotonic() - asked_s < pause_s / 2:
+                await asyncio.sleep(pause_s)
+        return popped

@@ -144,7 +144,7 @@ class SimpleConsumer(TracedClient):
             topic, *selector, sub_version=self._clock.now_ms()
         )
         if not self._unstarted:
-            self._running().heartbeats.beat_new()
+            self._running().heartbeats.beat_soon()
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to `topic`; without one, nothing happens."""
@@ -323,7 +323,7 @@ class SimpleConsumer(TracedClient):
             topic=source.topic,
             queue_id=ANY_QUEUE,
             poll_time=int(_POLL_S * 1000),
-            born_time=self._clock.now_ms(),
+            born_time=0,  # the broker's clock; see PopRequests
             order=self._options.ordered,
         )
         try:
@@ -364,7 +364,7 @@ class SimpleConsumer(TracedClient):
         )
         instance.tasks.spawn(instance.look_for_servers(self.group), "look for servers")
         instance.add_consumer(_Member(self._group, self._subscriptions, consume_from.value))
-        instance.heartbeats.beat_new()
+        instance.heartbeats.beat_soon()
 
     async def _shut(self, instance: ClientInstance) -> None:
         for question in self._questions.values():
