@@ -11,7 +11,7 @@ SUPPLY_READY := $(VENV)-supply/.ready
 JOBS ?= 3
 PARALLEL := -n $(JOBS) --dist worksteal
 # Those of `make test` have no JVM or browser beside them.
-TEST_PARALLEL := -n $(or $(TEST_JOBS),4) --dist worksteal
+TEST_PARALLEL := -n $(or $(TEST_JOBS),5) --dist worksteal
 # Modules as a whole, which share servers, in the order of the room's conftest: the longest first.
 BY_MODULE := --dist loadfile --no-loadscope-reorder
 

@@ -197,7 +197,7 @@ async def test_stacks_come_when_they_are_asked_for(box: Box) -> None:
         (ConsumeReport(ConsumeResult.SUCCESS), "CR_SUCCESS", None),
         (ConsumeResult.RECONSUME_LATER, "CR_LATER", None),
         (ConsumeResult.SUSPEND, "CR_LATER", None),
-        (None, "CR_RETURN_NULL", None),
+        (None, "CR_SUCCESS", None),
         (ValueError("bad"), "CR_THROW_EXCEPTION", "ValueError: bad"),
     ],
 )

@@ -67,12 +67,13 @@ def pop_retry_topic(group: str, topic: str) -> str:
 def is_pop_copy(record: Record) -> bool:
     """Say whether a broker made a record of a message that was popped in vain.
 
-    A dead letter that a member asked for names no place of an original. The first record of a log has one
-    copy, for its second delivery, and a member asks for a dead letter later.
+    A dead letter that a member asked for names no place of an original. So one that names the first place of
+    a log is taken for such a letter, unless it is for a second delivery.
     """
     if not record.topic.startswith(("%RETRY%", "%DLQ%")) or "1ST_POP_TIME" not in record.properties:
         return False
-    return record.prepared_offset > 0 or record.reconsume_times == 1
+    is_dead = record.topic.startswith("%DLQ%")
+    return not is_dead or record.prepared_offset > 0 or record.reconsume_times == 1
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):

@@ -158,7 +158,7 @@ SHORT: Final = {
     "hide-too-short": short("popped", messages=80),
     "drop-an-acknowledgement": short("popped", messages=80, seed=3),
     "answer-acknowledgements-before-the-flush": short(
-        "popped", *_power_losses(20, 30, 40, 50, 60), messages=150
+        "popped", *_power_losses(20, 30, 40, 50, 60), messages=150, seed=3
     ),
     "count-a-delivery-twice": short("popped", messages=80),
     "forget-what-is-in-flight": short("popped", *_kills(20, 30, 40, 50), messages=150),

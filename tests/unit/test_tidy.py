@@ -24,7 +24,6 @@ LONGER_FUNCTIONS = {
     "store/get.py:MessageGetter._collect": "a call for each message would cost more than its work",
     "store/copying.py:RecordCopier.append_copies": "each call that would split the loop costs a tenth",
     "client/consuming/push_member.py:GroupMember.__init__": "makes the parts of a member, which know each other",
-    "proxy/server.py:Proxy.start": "makes the parts of a proxy and lists its calls",
 }
 
 SAID = re.compile(r'"""(?:.*?)"""|(?<!\S)# [^\n]*', re.DOTALL)

@@ -94,6 +94,7 @@ class Front:
         self._relays: dict[Side, _Relay] = {}
         self._peers: dict[str, str] = {}
         self._listener: ArrivalListener | None = None
+        self._host = ""
         self._door = Door(
             _NoTls() if tls is None else tls,
             mode=self.mode,
@@ -126,19 +127,20 @@ class Front:
 
     async def bind(self, host: str, port: int) -> None:
         """Take the port without listening yet. Raises ConfigError."""
+        self._host = host
         try:
             sockets = await bound_sockets(bare_host(host), port, shares_port=self._shares_port)
         except OSError as error:
-            raise ConfigError(
-                f"the proxy cannot listen at {join_address(host, port)}: "
-                f"{error.strerror or error}; choose another port"
-            ) from error
+            raise _cannot_listen(host, port, error) from error
         self._listener = ArrivalListener(sockets, self._door.arrived, _BACKLOG)
 
     async def start(self) -> None:
-        """Listen; gRPC's server listens already."""
+        """Listen; gRPC's server listens already. Raises ConfigError if another process took the port meanwhile."""
         assert self._listener is not None, "the port is not bound"
-        await self._listener.start()
+        try:
+            await self._listener.start()
+        except OSError as error:
+            raise _cannot_listen(self._host, self.port, error) from error
         self._owner.every(_SWEEP_S, self._sweep, "sweep")
 
     def stop_listening(self) -> None:
@@ -275,3 +277,10 @@ class Front:
                 remedy="read answers as they come",
             )
         relay.client.cut()
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"the proxy cannot listen at {join_address(host, port)}: "
+        f"{error.strerror or error}; choose another port"
+    )

@@ -94,13 +94,13 @@ class Proxy:
             raise
         if tls is not None:
             tls.start(self._tasks)
-        if config.front.metrics_exporter_type == "PROM":
-            try:
+        try:
+            if config.front.metrics_exporter_type == "PROM":
                 await self._start_monitoring()
-            except ConfigError:
-                await self.close()
-                raise
-        await front.start()
+            await front.start()
+        except ConfigError:
+            await self.close()
+            raise
 
     @property
     def metrics_address(self) -> str | None:
@@ -131,7 +131,6 @@ class Proxy:
             max_age_s = config.front.grpc_signature_max_age_seconds
             self.gate = Gate(config.control, accounts, instance.clock, max_age_s)
         self.calls = calls = Calls(front.peer_of, self.limit_hits, self.gate)
-        unary, answers = calls.unary, calls.answers
         metadata = Metadata(instance)
         transactions = Transactions(instance, metadata)
         self.clients = clients = Clients(
@@ -144,38 +143,8 @@ class Proxy:
         )
         transactions.clients = clients
         self.handles = handles = Handles(instance, clients, settings)
-        self.receives = receives = Receives(
-            instance, metadata, clients, handles, self._tasks, settings
-        )
-        sends = Sends(instance, metadata, transactions, settings)
-        routes = RouteCalls(metadata, self._own)
-        acks = AckCalls(instance, metadata, handles, settings)
-        offsets = OffsetCalls(instance, metadata, settings)
-        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = dict(
-            [
-                unary("QueryRoute", routes.query_route),
-                unary("QueryAssignment", routes.query_assignment),
-                unary("Heartbeat", clients.heartbeat),
-                unary("NotifyClientTermination", clients.terminate),
-                unary("SendMessage", sends.send),
-                unary("RecallMessage", sends.recall),
-                unary("EndTransaction", transactions.end),
-                answers("ReceiveMessage", receives.receive, receives.last),
-                unary("AckMessage", acks.ack),
-                unary("ChangeInvisibleDuration", acks.change),
-                unary("ForwardMessageToDeadLetterQueue", acks.forward),
-                answers("PullMessage", offsets.pull),
-                unary("UpdateOffset", offsets.update),
-                unary("GetOffset", offsets.get),
-                unary("QueryOffset", offsets.query),
-                unary("SyncLiteSubscription", _refuse_lite),
-            ]
-        )
-        handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
-            clients.telemetry,
-            request_deserializer=wire.TelemetryCommand.FromString,
-            response_serializer=wire.TelemetryCommand.SerializeToString,
-        )
+        self.receives = Receives(instance, metadata, clients, handles, self._tasks, settings)
+        handlers = self._handlers(metadata, transactions)
         self._server = server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", settings.grpc_max_inbound_message_size),
@@ -203,6 +172,43 @@ class Proxy:
             settings.renew_schedule_period_millis / 1000, handles.scan, "renew-handles"
         )
         self._tasks.every(_EXPIRE_S, clients.expire, "expire-clients")
+
+    def _handlers(
+        self, metadata: Metadata, transactions: Transactions
+    ) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+        """Return what serves each call, by the call's name."""
+        instance, clients, settings = self.instance, self.clients, self.config.settings
+        unary, answers, receives = self.calls.unary, self.calls.answers, self.receives
+        sends = Sends(instance, metadata, transactions, settings)
+        routes = RouteCalls(metadata, self._own)
+        acks = AckCalls(instance, metadata, self.handles, settings)
+        offsets = OffsetCalls(instance, metadata, settings)
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = dict(
+            [
+                unary("QueryRoute", routes.query_route),
+                unary("QueryAssignment", routes.query_assignment),
+                unary("Heartbeat", clients.heartbeat),
+                unary("NotifyClientTermination", clients.terminate),
+                unary("SendMessage", sends.send),
+                unary("RecallMessage", sends.recall),
+                unary("EndTransaction", transactions.end),
+                answers("ReceiveMessage", receives.receive, receives.last),
+                unary("AckMessage", acks.ack),
+                unary("ChangeInvisibleDuration", acks.change),
+                unary("ForwardMessageToDeadLetterQueue", acks.forward),
+                answers("PullMessage", offsets.pull),
+                unary("UpdateOffset", offsets.update),
+                unary("GetOffset", offsets.get),
+                unary("QueryOffset", offsets.query),
+                unary("SyncLiteSubscription", _refuse_lite),
+            ]
+        )
+        handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
+            clients.telemetry,
+            request_deserializer=wire.TelemetryCommand.FromString,
+            response_serializer=wire.TelemetryCommand.SerializeToString,
+        )
+        return handlers
 
     async def close(self) -> None:
         """Have clients reconnect elsewhere, let receives end, then stop. Handles stay valid until they expire."""

@@ -20,7 +20,7 @@ from cometmq.logs.file import FILE_MIB, KEPT_FILES
 
 if TYPE_CHECKING:
     from cometmq.cli.dev.console import DevConsole
-    from cometmq.cli.dev.servers import DevServers
+    from cometmq.cli.dev.servers import DevPlan, DevServers
     from cometmq.tls.authority import Certificates
 
 
@@ -176,12 +176,7 @@ def dev(
                 open_to_all=open_to_all,
                 settings=dev_settings(config_file, settings or ()),
             )
-            if plan.settings.has_access_control and (sample or console is not False):
-                raise ConfigError(
-                    "the settings ask for access control, and the console and the sample of cometmq "
-                    "dev have no account: add --no-console, leave out --sample, and run cometmq "
-                    "console with an account"
-                )
+            _check_accounts(plan, is_needed=sample or console is not False)
             grpc, lacks_proxy = proxy_for(plan, wanted=proxy, port=proxy_port)
             serving = _serve(
                 DevServers(plan, grpc),
@@ -198,6 +193,15 @@ def dev(
             if "another process has the port" in str(error):
                 raise ConfigError(f"{error}; see --port and --broker-port") from error
             raise
+
+
+def _check_accounts(plan: DevPlan, *, is_needed: bool) -> None:
+    if plan.settings.has_access_control and is_needed:
+        raise ConfigError(
+            "the settings ask for access control, and the console and the sample of cometmq "
+            "dev have no account: add --no-console, leave out --sample, and run cometmq "
+            "console with an account"
+        )
 
 
 @contextmanager

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
@@ -19,6 +18,9 @@ from cometmq.cli.servers.serving import (
 from cometmq.logs.file import FILE_MIB, KEPT_FILES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cometmq.cli.servers.processes import LogOptions
     from cometmq.proxy.config import ProxyConfig
 
 _TLS_TEXTS: Final = {
@@ -79,10 +81,38 @@ def proxy(
     log_files: LogFiles = KEPT_FILES,
 ) -> None:
     """Run a proxy: serve the gRPC clients of RocketMQ 5 in front of a cluster, ours or Java's."""
-    from cometmq.cli.servers.local_proxy import read_configs
     from cometmq.cli.servers.processes import LogOptions, member_index
-    from cometmq.cli.servers.proxy_processes import check_processes, run_proxies
     from cometmq.cli.servers.serving import begin_log
+
+    index = member_index(processes, process)
+    level = log_level or "info"
+    log_options = LogOptions(level, log_file, log_format, log_file_mib, log_files)
+    is_supervisor = processes is not None and index is None
+    begin_log(level, None if is_supervisor else log_file, log_format, log_file_mib, log_files)
+    config = _config(namesrv, config_file, port, host, is_open=open_to_all, lenient=lenient)
+    if processes is not None and index is None:
+        options = ["--open"] * open_to_all + ["--lenient"] * lenient
+        if config_file is not None:
+            options += ["-pc", str(config_file)]
+        _supervise(config, processes, options, log_options)
+    if index is not None:
+        config.shares_port = True
+        # Each process has metrics of its own.
+        config.front.metrics_prom_exporter_port += index
+    _run(config)
+
+
+def _config(
+    namesrv: str | None,
+    config_file: Path | None,
+    port: int | None,
+    host: str | None,
+    *,
+    is_open: bool,
+    lenient: bool,
+) -> ProxyConfig:
+    """Return what a proxy serves, by the options and the file. Raises ConfigError, IllegalArgumentError."""
+    from cometmq.cli.servers.local_proxy import read_configs
     from cometmq.client.limits import namesrv_addresses
     from cometmq.errors import ConfigError, IllegalArgumentError
 
@@ -93,11 +123,6 @@ def proxy(
         raise proxy_missing(error) from error
     from cometmq.runtime.sockets.addresses import ANY_IPV4, is_loopback
 
-    index = member_index(processes, process)
-    level = log_level or "info"
-    log_options = LogOptions(level, log_file, log_format, log_file_mib, log_files)
-    is_supervisor = processes is not None and index is None
-    begin_log(level, None if is_supervisor else log_file, log_format, log_file_mib, log_files)
     settings, front, control = read_configs(config_file, lenient=lenient)
     if settings.proxy_mode == LOCAL:
         raise ConfigError(
@@ -105,7 +130,7 @@ def proxy(
             f"set {CLUSTER}"
         )
     addresses = namesrv_addresses(namesrv or settings.namesrv_addr)
-    is_for_all = open_to_all or control.authentication_enabled
+    is_for_all = is_open or control.authentication_enabled
     address = host or (ANY_IPV4 if is_for_all else "127.0.0.1")
     if not is_for_all and not is_loopback(address):
         raise IllegalArgumentError(
@@ -113,27 +138,18 @@ def proxy(
             "authenticationEnabled=true in the file of -pc, add --open, or listen at 127.0.0.1"
         )
     chosen = settings.grpc_server_port if port is None else port
+    return ProxyConfig(addresses, address, chosen, settings=settings, front=front, control=control)
 
-    if processes is not None and index is None:
-        check_processes(processes, address, chosen)
-        options = ["-n", ";".join(addresses), "--host", address, "--port", str(chosen)]
-        options += ["--open"] * open_to_all + ["--lenient"] * lenient
-        if config_file is not None:
-            options += ["-pc", str(config_file)]
-        run_proxies(processes, options, log_options)
-    if index is not None:
-        # Each process has metrics of its own.
-        front = replace(front, metrics_prom_exporter_port=front.metrics_prom_exporter_port + index)
-    config = ProxyConfig(
-        addresses,
-        address,
-        chosen,
-        shares_port=index is not None,
-        settings=settings,
-        front=front,
-        control=control,
-    )
-    _run(config)
+
+def _supervise(
+    config: ProxyConfig, count: int, options: list[str], log_options: LogOptions
+) -> NoReturn:
+    """Become the supervisor of `count` proxies."""
+    from cometmq.cli.servers.proxy_processes import check_processes, run_proxies
+
+    check_processes(count, config.bind_address, config.port)
+    where = ["-n", ";".join(config.namesrv), "--host", config.bind_address]
+    run_proxies(count, [*where, "--port", str(config.port), *options], log_options)
 
 
 def _run(config: ProxyConfig) -> None:

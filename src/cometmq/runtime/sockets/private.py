@@ -7,9 +7,9 @@ made to it has a name, by which the library knows its peer.
 from __future__ import annotations
 
 import asyncio
-import platform
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ _LONGEST_PATH: Final = 90
 _PATIENCE_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.01
 
-_HAS_NAMES_WITHOUT_FILES: Final = platform.system() == "Linux"
+_HAS_NAMES_WITHOUT_FILES: Final = sys.platform.startswith("linux")
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
