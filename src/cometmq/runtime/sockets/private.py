@@ -25,6 +25,11 @@ _LOOK_AGAIN_S: Final = 0.01
 
 _HAS_NAMES_WITHOUT_FILES: Final = sys.platform.startswith("linux")
 
+# Where TMPDIR is too long for the path of a socket, as those of tests and of macOS may be.
+_OTHER_PLACES: Final = ("/tmp", "/var/tmp")  # noqa: S108 - mkdtemp makes a directory of one's own there
+# The characters that mkdtemp puts behind a prefix, and the socket's own name.
+_NAME_LENGTH: Final = len("/12345678/s")
+
 P = TypeVar("P", bound=asyncio.Protocol)
 
 
@@ -32,22 +37,10 @@ class PrivateSockets:
     """Holds a directory for the listening socket, which `close` removes. Raises ConfigError."""
 
     def __init__(self, prefix: str) -> None:
-        try:
-            # Only the owner may enter it.
-            self._directory = Path(tempfile.mkdtemp(prefix=prefix))
-        except OSError as error:
-            raise ConfigError(
-                f"no directory can be made in {tempfile.gettempdir()}: {error.strerror}; set TMPDIR"
-            ) from error
+        self._directory = _new_directory(prefix)
         self._path = str(self._directory / "s")
         self._prefix = prefix + self._directory.name.removeprefix(prefix)
         self._count = 0
-        if len(self._path) > _LONGEST_PATH:
-            self.close()
-            raise ConfigError(
-                f"the path {self._path} has {len(self._path)} characters, and a socket's may have "
-                f"{_LONGEST_PATH}; set TMPDIR to a shorter one"
-            )
 
     @property
     def address(self) -> str:
@@ -108,3 +101,23 @@ class PrivateSockets:
                 await asyncio.sleep(_LOOK_AGAIN_S)
             else:
                 return
+
+
+def _new_directory(prefix: str) -> Path:
+    """Make a directory that only its owner may enter, at a path that is short enough for sockets in it."""
+    temporary = tempfile.gettempdir()
+    reasons = []
+    for place in dict.fromkeys((temporary, *_OTHER_PLACES)):
+        if len(place) + len(prefix) + _NAME_LENGTH > _LONGEST_PATH:
+            reasons.append(
+                f"{place} is too long, paths of sockets may have {_LONGEST_PATH} characters"
+            )
+            continue
+        try:
+            return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+        except OSError as error:
+            reasons.append(f"{place}: {error.strerror}")
+    raise ConfigError(
+        f"no directory can be made for a socket ({'; '.join(reasons)}); set TMPDIR to a directory with a "
+        "shorter path that this process may write to"
+    )
