@@ -309,7 +309,7 @@ def test_an_iteration_without_auto_commit_commits_what_was_acknowledged(
     consumer = assigned(face, name, 0, auto_commit=False)
     for message in follow(face, consumer, 2):
         message.ack()
-    assert consumer.committed(queue_of(name)) is None
+    assert consumer.committed(queue_of(name)) in (None, 0)
     consumer.commit()
     assert consumer.committed(queue_of(name)) == 2
 
@@ -324,9 +324,13 @@ def test_a_message_whose_block_raises_comes_again_by_the_retry_topic(face: Face,
     with pytest.raises(ConnectionError), second:
         raise ConnectionError("the bank does not answer")
     eventually(lambda: consumer.committed(queue_of(name)) == 2)
-    again = next(following)
+    # Brokers may hand over retries of the same second in any order.
+    again, other = sorted(
+        (next(following), next(following)), key=lambda message: bytes(message.body)
+    )
     assert (again.body, again.topic, again.reconsume_times) == (first.body, name, 1)
-    with again:
+    assert (other.body, other.reconsume_times) == (second.body, 1)
+    with again, other:
         pass
     with pytest.raises(ClientStateError, match="acknowledged or given back"):
         again.ack()

@@ -754,7 +754,9 @@ def peak_memory_kib(pid: int) -> int:
 def clean_environment() -> dict[str, str]:
     """The environment without what would change a peer's behaviour behind the test's back."""
     dropped = ("NAMESRV_ADDR", "ROCKETMQ_HOME", "ROCKETMQ_SERIALIZE_TYPE", "JAVA_TOOL_OPTIONS")
-    return {key: value for key, value in os.environ.items() if key not in dropped}
+    # pytest changes the environment between tests, which may run while a thread of another one is here.
+    known = ((key, os.environ.get(key)) for key in list(os.environ))
+    return {key: value for key, value in known if value is not None and key not in dropped}
 
 
 if __name__ == "__main__":

@@ -76,6 +76,10 @@ _SYSTEM: Final = frozenset(
         "ORIGIN_GROUP",
         "traceparent",
         "tracestate",
+        # CometMQ's own, on retries and dead letters.
+        "FAILURE_TYPE",
+        "FAILURE_TEXT",
+        "FAILURE_MEMBER",
     ]
 )
 _INTERNAL: Final = (
