@@ -20,7 +20,7 @@ class GrpcClient:
         self,
         target: str,
         authority: bytes | None = None,
-        client_id: str = "client-1",
+        client_id: str | None = "client-1",
         metadata: tuple[tuple[str, str], ...] = (),
     ) -> None:
         options = [("grpc.use_local_subchannel_pool", 1)]
@@ -29,7 +29,8 @@ class GrpcClient:
         else:
             trusted = grpc.ssl_channel_credentials(authority)
             self.channel = grpc.aio.secure_channel(target, trusted, options)
-        self.metadata = [("x-mq-client-id", client_id), *metadata]
+        named = [] if client_id is None else [("x-mq-client-id", client_id)]
+        self.metadata = [*named, *metadata]
 
     async def call(self, name: str, /, timeout_s: float = WAIT_S, **fields: Any) -> Any:
         request = getattr(wire, f"{name}Request")(**fields)

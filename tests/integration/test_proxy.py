@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from tests.integration.grpc_client import GrpcClient
 from tests.waits import WAIT_S
 
 from cometmq.aio import AdminClient
@@ -30,45 +31,20 @@ ENDPOINTS = wire.Endpoints(
 )
 
 
-class Client:
-    """Calls a proxy as the client `client_id`."""
+class Client(GrpcClient):
+    """Calls a proxy as the client `client_id`, and keeps a Telemetry stream."""
 
     def __init__(self, port: int, client_id: str | None = "client-1") -> None:
-        self.channel = grpc.aio.insecure_channel(
-            f"127.0.0.1:{port}", options=[("grpc.use_local_subchannel_pool", 1)]
-        )
-        self.metadata = [("x-mq-language", "KLINGON"), ("x-mq-protocol", "v2")]
-        if client_id is not None:
-            self.metadata.append(("x-mq-client-id", client_id))
+        others = (("x-mq-language", "KLINGON"), ("x-mq-protocol", "v2"))
+        super().__init__(f"127.0.0.1:{port}", client_id=client_id, metadata=others)
         self.stream: Any = None
 
-    async def call(self, name: str, /, timeout_s: float = WAIT_S, **fields: Any) -> Any:
-        request = getattr(wire, f"{name}Request")(**fields)
-        answer = getattr(wire, f"{name}Response")
-        made = self.channel.unary_unary(
-            f"/{MESSAGING}/{name}",
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=answer.FromString,
-        )
-        return await made(request, metadata=self.metadata, timeout=timeout_s)
-
-    async def stream_of(self, name: str, /, timeout_s: float = 8.0, **fields: Any) -> list[Any]:
-        request = getattr(wire, f"{name}Request")(**fields)
-        answer = getattr(wire, f"{name}Response")
-        made = self.channel.unary_stream(
-            f"/{MESSAGING}/{name}",
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=answer.FromString,
-        )
-        return [each async for each in made(request, metadata=self.metadata, timeout=timeout_s)]
+    async def answers(self, name: str, /, timeout_s: float = 8.0, **fields: Any) -> list[Any]:
+        # A receive polls for as long as its deadline allows.
+        return await super().answers(name, timeout_s, **fields)
 
     async def open(self, settings: wire.Settings) -> wire.TelemetryCommand:
-        made = self.channel.stream_stream(
-            f"/{MESSAGING}/Telemetry",
-            request_serializer=wire.TelemetryCommand.SerializeToString,
-            response_deserializer=wire.TelemetryCommand.FromString,
-        )
-        self.stream = made(metadata=self.metadata)
+        self.stream = self.telemetry()
         await self.stream.write(wire.TelemetryCommand(settings=settings))
         answer: wire.TelemetryCommand = await self.read()
         return answer
@@ -98,7 +74,7 @@ class Client:
         **fields: Any,
     ) -> list[wire.Message]:
         fields.setdefault("invisible_duration", {"seconds": invisible_s})
-        answers = await self.stream_of(
+        answers = await self.answers(
             "ReceiveMessage",
             group={"name": group},
             message_queue={"topic": {"name": topic}, "broker": {"name": broker}},
@@ -471,18 +447,18 @@ async def test_a_renewed_receive_wants_settings_and_each_a_legal_time(client: Cl
         "message_queue": {"topic": {"name": "normal"}, "broker": {"name": "broker-a"}},
     }
     # Its handles would not be renewed.
-    answers = await client.stream_of("ReceiveMessage", **fields, auto_renew=True)
+    answers = await client.answers("ReceiveMessage", **fields, auto_renew=True)
     assert answers[0].status.code == wire.UNRECOGNIZED_CLIENT_TYPE
     assert answers[-1].WhichOneof("content") == "delivery_timestamp"
     await client.consume("normal")
-    answers = await client.stream_of("ReceiveMessage", **fields, invisible_duration={"seconds": 9})
+    answers = await client.answers("ReceiveMessage", **fields, invisible_duration={"seconds": 9})
     assert answers[0].status.code == wire.ILLEGAL_INVISIBLE_TIME
-    answers = await client.stream_of(
+    answers = await client.answers(
         "ReceiveMessage", 3.0, **fields, invisible_duration={"seconds": 10}
     )
     assert answers[0].status.code == wire.ILLEGAL_POLLING_TIME
     fields["filter_expression"] = {"type": wire.TAG, "expression": "||"}
-    answers = await client.stream_of("ReceiveMessage", **fields, invisible_duration={"seconds": 10})
+    answers = await client.answers("ReceiveMessage", **fields, invisible_duration={"seconds": 10})
     assert answers[0].status.code == wire.ILLEGAL_FILTER_EXPRESSION
 
 
@@ -576,11 +552,11 @@ async def test_pulls_and_offsets_are_served(client: Client) -> None:
     await client.send(message_to("fifo", b"one", message_group="G"))
     queue = {"topic": {"name": "fifo"}, "broker": {"name": "broker-a"}, "id": bucket_of("G", 4)}
     fields: dict[str, Any] = {"group": {"name": "billing"}, "message_queue": queue}
-    answers = await client.stream_of("PullMessage", **fields, batch_size=8)
+    answers = await client.answers("PullMessage", **fields, batch_size=8)
     kinds = [each.WhichOneof("content") for each in answers]
     assert kinds == ["status", "message", "next_offset"]
     assert (answers[1].message.body, answers[2].next_offset) == (b"one", 1)
-    answers = await client.stream_of("PullMessage", **fields, offset=-1)
+    answers = await client.answers("PullMessage", **fields, offset=-1)
     assert answers[0].status.code == wire.ILLEGAL_OFFSET
     assert (await client.call("GetOffset", **fields)).status.code == wire.OFFSET_NOT_FOUND
     assert (await client.call("UpdateOffset", **fields, offset=1)).status.code == wire.OK

@@ -186,7 +186,7 @@ async def test_a_process_serves_calls_of_a_client_whose_stream_is_in_another_one
     # A handle is good at each proxy.
     for message in messages:
         assert (await here.ack(message)).status.code == wire.OK
-    answers = await there.stream_of(
+    answers = await there.answers(
         "ReceiveMessage",
         group={"name": "billing"},
         message_queue={"topic": {"name": "normal"}},

@@ -107,7 +107,7 @@ async def test_receives_and_clients_obey_the_settings(cluster: Cluster) -> None:
             "normal", invisible_s=0, invisible_duration={"nanos": 100_000_000}
         )
         assert len(messages) == 2
-        answers = await client.stream_of(
+        answers = await client.answers(
             "ReceiveMessage",
             group={"name": "billing"},
             message_queue={"topic": {"name": "normal"}},

@@ -327,7 +327,7 @@ class GrpcClient(ClientProgram):
     with `hide-s`, `extend-s` and `hold-ms`).
     """
 
-    # What it has no call for: push (consumers), hide (change for how long a message is), recall, priority. Or
+    # The calls that a client lacks: push (consumers), hide (change for how long a message is), recall, priority. Or
     # does not do: ordered-retries (wait with the next message of a group until a failed one has succeeded).
     lacks: frozenset[str] = frozenset()
     priorities = "0,1,2,3"

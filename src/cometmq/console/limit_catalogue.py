@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from cometmq.metrics.catalogue import Server
-from cometmq.metrics.limits import Limit
+from cometmq.metrics.limits import Limit, add_limit
 
 CONSOLE_LIMITS: Final[dict[str, Limit]] = {}
 
@@ -23,17 +23,11 @@ _BUSY: Final = "429"
 def _declare(
     name: str, at: str, unit: str, bounds: str, beyond: str, ample: str, *, slows: bool = False
 ) -> None:
-    assert name not in CONSOLE_LIMITS, f"limit {name} is declared twice"
-    CONSOLE_LIMITS[name] = Limit(
-        name=name,
-        at=f"cometmq.console.{at}:{name}" if at else "",
-        unit=unit,
-        bounds=bounds,
-        beyond=beyond,
-        ample=ample,
-        servers=(Server.CONSOLE,),
-        slows=slows,
-    )
+    where = f"console.{at}" if at else ""
+    add_limit(
+        CONSOLE_LIMITS, name, unit, bounds, beyond, ample,
+        at=where, servers=(Server.CONSOLE,), slows=slows,
+    )  # fmt: skip
 
 
 # -- connections --

@@ -13,6 +13,7 @@ Longer than 500 lines: it is one table.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from cometmq.metrics.catalogue import Server
@@ -52,19 +53,21 @@ _TOLD: Final = "the peer gets the reason, and the connection is closed"
 _ILLEGAL: Final = "MESSAGE_ILLEGAL"
 
 
-def _declare(
+def add_limit(
+    limits: dict[str, Limit],
     name: str,
     unit: str,
     bounds: str,
     beyond: str,
     ample: str,
     *,
+    servers: tuple[Server, ...],
     at: str = "",
-    servers: tuple[Server, ...] = _BROKER,
     slows: bool = False,
 ) -> None:
-    assert name not in LIMITS, f"limit {name} is declared twice"
-    LIMITS[name] = Limit(
+    """Declare a limit in the catalogue `limits`. `at` is its module below cometmq, if it is a constant of one."""
+    assert name not in limits, f"limit {name} is declared twice"
+    limits[name] = Limit(
         name=name,
         at=f"cometmq.{at}:{name}" if at else "",
         unit=unit,
@@ -74,6 +77,9 @@ def _declare(
         servers=servers,
         slows=slows,
     )
+
+
+_declare = partial(add_limit, LIMITS, servers=_BROKER)
 
 
 # -- connections --

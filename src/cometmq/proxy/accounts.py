@@ -37,7 +37,7 @@ MAX_NEW_ACCOUNTS_PER_SECOND: Final = 100
 # How many names are remembered of which there is no user.
 _MAX_STRANGERS: Final = 1_024
 _ASK_S: Final = 3.0
-# So many brokers are asked before a user is unknown.
+# How many brokers are asked before the rights of a user count as unknown.
 _MOST_BROKERS: Final = 3
 
 

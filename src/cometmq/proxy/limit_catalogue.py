@@ -7,10 +7,11 @@ brokers and name servers are in `cometmq.metrics.limits`, and some have the same
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from cometmq.metrics.catalogue import Server
-from cometmq.metrics.limits import LIMITS, Limit
+from cometmq.metrics.limits import LIMITS, Limit, add_limit
 
 PROXY_LIMITS: Final[dict[str, Limit]] = {}
 
@@ -18,27 +19,7 @@ _BUSY: Final = "TOO_MANY_REQUESTS"
 _CLOSED: Final = "the connection is closed"
 
 
-def _declare(
-    name: str,
-    unit: str,
-    bounds: str,
-    beyond: str,
-    ample: str,
-    *,
-    at: str = "",
-    slows: bool = False,
-) -> None:
-    assert name not in PROXY_LIMITS, f"limit {name} is declared twice"
-    PROXY_LIMITS[name] = Limit(
-        name=name,
-        at=f"cometmq.{at}:{name}" if at else "",
-        unit=unit,
-        bounds=bounds,
-        beyond=beyond,
-        ample=ample,
-        servers=(Server.PROXY,),
-        slows=slows,
-    )
+_declare = partial(add_limit, PROXY_LIMITS, servers=(Server.PROXY,))
 
 
 # -- connections --

@@ -184,12 +184,16 @@ class RemotingServer:
         )
 
     async def start(self) -> None:
-        """Listen; call `bind` first if the caller has not."""
+        """Listen; call `bind` first if the caller has not. Raises ConfigError if the port cannot be had."""
         if self._listener is None:
             await self.bind()
         assert self._listener is not None
         self._most_descriptors, self._descriptor_limit = descriptors_for_connections()
-        await self._listener.start()
+        try:
+            await self._listener.start()
+        except OSError as error:
+            # Two processes may bind a port at the same time, and the second one to listen gets none.
+            raise ConfigError(_listen_fault(self._host, self._listener.port, error)) from error
         shortest_s = min(
             self._idle_timeout_s, self._silent_timeout_s, self._limits.unfinished_frame_s
         )
