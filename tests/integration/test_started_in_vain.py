@@ -16,7 +16,7 @@ from cometmq.errors import IllegalArgumentError
 NOBODY = "127.0.0.1:1"
 
 
-def told(caplog: pytest.LogCaptureFixture, *parts: str) -> bool:
+def was_logged(caplog: pytest.LogCaptureFixture, *parts: str) -> bool:
     texts = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     return any(all(part in text for part in parts) for text in texts)
 
@@ -34,7 +34,7 @@ def test_a_client_without_any_reachable_server_says_so_at_its_start(
             client.subscribe("orders")
         face.started(client)
         eventually(
-            lambda: told(
+            lambda: was_logged(
                 caplog, "no name server can be reached", NOBODY, "lonely", "check namesrv="
             )
         )
@@ -44,10 +44,10 @@ def test_a_consumer_without_a_subscription_says_so(
     face: Face, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     face.started(face.new_consumer(name, face.listener(lambda _: None)))
-    assert told(caplog, "has no subscription", name, "subscribe(topic)")
+    assert was_logged(caplog, "has no subscription", name, "subscribe(topic)")
     caplog.clear()
     face.started(face.new_lite_pull_consumer(f"{name}-2"))
-    assert told(caplog, "has no subscription", f"{name}-2")
+    assert was_logged(caplog, "has no subscription", f"{name}-2")
 
 
 def test_a_topic_without_a_route_is_named_with_the_one_that_is_meant(
@@ -57,8 +57,8 @@ def test_a_topic_without_a_route_is_named_with_the_one_that_is_meant(
     face.until_routed(name, "broker-a")
     misspelt = f"{name[:-1]}-{name[-1]}"
     face.consumer(name, misspelt, lambda _: None)
-    eventually(lambda: told(caplog, "no route yet, nothing is consumed", "create the topic"))
-    eventually(lambda: told(caplog, "no topic has that name", misspelt, name))
+    eventually(lambda: was_logged(caplog, "no route yet, nothing is consumed", "create the topic"))
+    eventually(lambda: was_logged(caplog, "no topic has that name", misspelt, name))
 
 
 @pytest.mark.parametrize(

@@ -268,16 +268,16 @@ class Supervisor:
         child.outputs = {}
         how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
         complaint = "\n".join(child.complaint)
-        told: dict[str, Any] = {self._plan.kind: child.name, "how": how}
+        fields: dict[str, Any] = {self._plan.kind: child.name, "how": how}
         if complaint:
-            told["why"] = complaint
+            fields["why"] = complaint
         if self._stop_deadline is not None:
             # Nothing runs yet in a process that could not even take note of the signal.
             if status and (child.is_ready or status != -signal.SIGTERM):
                 self._status = self._status or 1
-                self._log.say("error", f"{self._plan.kind} did not stop cleanly", **told)
+                self._log.say("error", f"{self._plan.kind} did not stop cleanly", **fields)
             return
-        self._log.say("error", f"{self._plan.kind} ended", **told)
+        self._log.say("error", f"{self._plan.kind} ended", **fields)
         if status == _GIVEN_WRONG and not self._were_ready:
             # The same start fails again, and probably so do those of the others.
             self._complain(child.name, complaint)
@@ -290,19 +290,19 @@ class Supervisor:
         child.is_ready = False
         again = child.restarts.died(self._now())
         child.due = self._now() + again.pause_s
-        told: dict[str, Any] = {self._plan.kind: child.name, "pause_s": again.pause_s}
+        fields: dict[str, Any] = {self._plan.kind: child.name, "pause_s": again.pause_s}
         if again.is_hopeless:
             self._log.say(
                 "error",
                 f"{self._plan.kind} dies at each start; the supervisor goes on trying",
-                **told,
+                **fields,
                 deaths=again.deaths,
                 longest_pause_s=self._plan.last_pause_s,
                 remedy=f"find the reason in the lines of this {self._plan.kind} above",
             )
         else:
             self._log.say(
-                "info", f"{self._plan.kind} is started again", **told, deaths=again.deaths
+                "info", f"{self._plan.kind} is started again", **fields, deaths=again.deaths
             )
 
     def _named(self, child: Child) -> dict[str, str]:
