@@ -73,12 +73,13 @@ class _Running(NamedTuple):
 
 
 class OpenTelemetryHook(SendMessageHook, ConsumeMessageHook):
-    """Makes a span and metrics of each attempt to send, each call of a listener, and each poll.
+    """Makes a span and metrics of each attempt to send, each call of a listener, each poll, and each
+    block `with message:`.
 
     One hook serves any number of producers and consumers. Without providers the global ones count.
-    While a listener runs, its span is the current one. The span of a delivery of one message
-    belongs to the trace of the send; one of several messages is linked to their sends. Messages of
-    a batch carry no context of their own.
+    While a listener or block runs, its span is the current one. The span of a delivery of one message
+    belongs to the trace of the send, as do its retries and its dead letter; one of several messages is
+    linked to their sends. Each message of a batch carries the context of the batch's span.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class OpenTelemetryHook(SendMessageHook, ConsumeMessageHook):
         )
 
     def before_send(self, context: SendContext) -> None:
-        message, single = context.message, len(context.messages) == 1
+        single = len(context.messages) == 1
         attributes = _attributes("send", "send", context.queue.topic, context.messages)
         host, _, port = context.address.rpartition(":")
         attributes |= {
@@ -124,12 +125,13 @@ class OpenTelemetryHook(SendMessageHook, ConsumeMessageHook):
         span = self._tracer.start_span(
             f"send {context.queue.topic}", kind=kind, attributes=attributes
         )
-        if single:
-            carrier: dict[str, str] = {}
-            propagate.inject(carrier, trace.set_span_in_context(span))
-            # Replaces what an attempt before this one wrote, or the producer that sent it first. An
-            # empty property would fail the send.
-            message.properties.update({name: text for name, text in carrier.items() if text})
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier, trace.set_span_in_context(span))
+        # Replaces what an attempt before this one wrote, or the producer that sent it first. An
+        # empty property would fail the send.
+        carrier = {name: text for name, text in carrier.items() if text}
+        for message in context.messages:
+            message.properties.update(carrier)
         context.state[self] = _Running(span, attributes, self._monotonic(), None)
 
     def after_send(self, context: SendContext) -> None:
@@ -181,7 +183,8 @@ class OpenTelemetryHook(SendMessageHook, ConsumeMessageHook):
         if not context.success:
             self._failed(running, context.status, f"the listener's outcome is {context.status}")
         labels = self._end(running)
-        self._consumed.add(len(context.messages), labels)
+        if not context.received:  # else the poll has counted it
+            self._consumed.add(len(context.messages), labels)
         if not context.polled:
             self._processing.record(self._monotonic() - running.began_s, labels)
 

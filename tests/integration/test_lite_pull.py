@@ -295,7 +295,7 @@ def test_an_iteration_commits_below_the_lowest_message_that_is_not_acknowledged(
     assert consumer.committed(queue_of(name)) in (None, 0)
     messages[0].ack()
     assert consumer.committed(queue_of(name)) == 3
-    with pytest.raises(ClientStateError, match="acknowledged or given back"):
+    with pytest.raises(ClientStateError, match=r"was (acknowledged|given back); it cannot be"):
         messages[0].nack()
     consumer.close()
     again = assigned(face, name, 0)
@@ -332,7 +332,7 @@ def test_a_message_whose_block_raises_comes_again_by_the_retry_topic(face: Face,
     assert (other.body, other.reconsume_times) == (second.body, 1)
     with again, other:
         pass
-    with pytest.raises(ClientStateError, match="acknowledged or given back"):
+    with pytest.raises(ClientStateError, match=r"was (acknowledged|given back); it cannot be"):
         again.ack()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,14 +15,17 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
-from tests.integration.client_faces import Face
+from prometheus_client import CollectorRegistry
+from tests.integration.client_faces import AsyncFace, Face
 from tests.waits import eventually
 
 from cometmq import (
+    ClientMetrics,
     ConsumeFromWhere,
     ConsumeResult,
     Message,
     MessageExt,
+    MessageQueue,
     RpcHook,
 )
 from cometmq.errors import CometMQError
@@ -179,6 +184,105 @@ def test_a_failed_send_and_a_failed_delivery_are_errors(
     assert span.status.status_code is StatusCode.ERROR
 
 
+def handle(face: Face, consumer: Any, count: int, seen: list[tuple[bytes, int]]) -> None:
+    """Handle `count` messages in a block each; note each body and the trace of the span in force.
+
+    A body of b"bad" makes its block raise.
+    """
+
+    def note(message: MessageExt) -> None:
+        seen.append((message.body, get_current_span().get_span_context().trace_id))
+        if message.body == b"bad":
+            raise ValueError("a bad message")
+
+    if not isinstance(face, AsyncFace):
+        for message in itertools.islice(consumer, count):
+            with contextlib.suppress(ValueError), message:
+                note(message)
+        return
+
+    async def blocks() -> None:
+        messages = aiter(consumer.client)
+        for _ in range(count):
+            with contextlib.suppress(ValueError):
+                async with await anext(messages) as message:
+                    note(message)
+
+    face.driver.call(blocks())
+
+
+@pytest.mark.parametrize("kind", ["simple", "lite pull"])
+def test_a_block_is_the_current_span_in_the_trace_of_its_send(
+    face: Face, name: str, observed: Observed, kind: str
+) -> None:
+    """A poll's own span is linked to the sends; its messages are counted once."""
+    producer = face.producer(name)
+    producer.add_hook(observed.hook)
+    for body in (b"good", b"bad"):
+        producer.send(Message(name, body))
+    if kind == "simple":
+        consumer = face.new_simple_consumer(name)
+    else:
+        consumer = face.new_lite_pull_consumer(name, consume_from=FIRST)
+    consumer.add_hook(observed.hook)
+    registry = CollectorRegistry()
+    ClientMetrics(registry).watch(consumer)
+    consumer.subscribe(name)
+    face.started(consumer)
+    seen: list[tuple[bytes, int]] = []
+    handle(face, consumer, 2, seen)
+    sends = [span.context.trace_id for span in observed.spans(f"send {name}") if span.context]
+    assert sorted(seen) == sorted(zip([b"good", b"bad"], sends, strict=True))
+    assert not get_current_span().get_span_context().is_valid
+    blocks = observed.spans(f"process {name}")
+    assert {(span.attributes or {}).get("error.type") for span in blocks} == {None, "EXCEPTION"}
+    assert {span.context.trace_id for span in blocks if span.context} == set(sends)
+    polled = [
+        link.context.trace_id for span in observed.spans(f"poll {name}") for link in span.links
+    ]
+    assert sorted(polled) == sorted(sends)
+    consumed = observed.points("messaging.client.consumed.messages")
+    assert sum(point.value for point in consumed) == 2
+    assert sum(point.count for point in observed.points("messaging.process.duration")) == 2
+    sample = registry.get_sample_value
+    labels = {"group": name, "topic": name}
+    assert sample("cometmq_client_consumed_messages_total", {**labels, "status": "SUCCESS"}) == 2
+    for status in ("success", "failure"):
+        name_of_count = "rocketmq_process_time_count"
+        assert sample(name_of_count, {**labels, "invocation_status": status}) == 1
+
+
+def test_retries_and_the_dead_letter_stay_in_the_trace_of_the_send(
+    face: Face, name: str, observed: Observed
+) -> None:
+    producer = face.producer(name)
+    producer.add_hook(observed.hook)
+    producer.send(Message(name, b"bad"))
+
+    def fail(messages: list[MessageExt]) -> ConsumeResult:
+        raise ValueError("a bad message")
+
+    # The first delay of 1 s, and one delivery more.
+    consumer = face.new_consumer(
+        name, face.listener(fail), consume_from=FIRST, max_reconsume_times=1
+    )
+    consumer.add_hook(observed.hook)
+    consumer.subscribe(name)
+    face.started(consumer)
+    dead = face.new_lite_pull_consumer(f"dead-{name}", consume_from=FIRST)
+    dead.add_hook(observed.hook)
+    dead.assign([MessageQueue(f"%DLQ%{name}", producer.queues(name)[0].broker_name, 0)])
+    face.started(dead)
+    eventually(lambda: len(observed.spans(f"process {name}")) == 2)
+    handle(face, dead, 1, [])
+    (send,) = observed.spans(f"send {name}")
+    (letter,) = observed.spans(f"process %DLQ%{name}")
+    tries = observed.spans(f"process {name}")
+    assert send.context is not None
+    traces = {span.context.trace_id for span in (*tries, letter) if span.context}
+    assert traces == {send.context.trace_id}
+
+
 def test_a_batch_is_sent_in_one_span_and_polls_are_linked_to_sends(
     face: Face, name: str, observed: Observed
 ) -> None:
@@ -205,7 +309,8 @@ def test_a_batch_is_sent_in_one_span_and_polls_are_linked_to_sends(
     linked = [link.context.span_id for span in polls for link in span.links]
     single = observed.spans(f"send {name}")[1]
     assert single.context is not None
-    assert linked == [single.context.span_id]
+    assert batch.context is not None
+    assert sorted(linked) == sorted([batch.context.span_id] * 2 + [single.context.span_id])
     assert {span.kind for span in polls} == {SpanKind.CLIENT}
     assert observed.points("messaging.process.duration") == []
     received = sum(point.value for point in observed.points("messaging.client.consumed.messages"))

@@ -130,6 +130,19 @@ def test_a_poll_is_traced(face: Face, name: str) -> None:
     assert kinds == {TraceType.SUB_BEFORE, TraceType.SUB_AFTER}
 
 
+def test_what_a_simple_consumer_receives_is_traced(face: Face, name: str) -> None:
+    result = face.producer(name).send(Message(name, b"x"))
+    consumer = face.new_simple_consumer(name, enable_trace=True)
+    consumer.subscribe(name)
+    face.started(consumer)
+    (message,) = face.received(eventually(consumer.receive))
+    with message:
+        pass
+    consumer.close()
+    events = Traces(face, name).of(result.msg_id, 2)
+    assert [event.type for event in events] == [TraceType.SUB_BEFORE, TraceType.SUB_AFTER]
+
+
 def test_the_end_of_a_transaction_is_traced(face: BlockingFace, name: str) -> None:
     transactional = TransactionFace(face)
     listener = transactional.listener(COMMIT)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
+from cometmq.client.consuming.consume_hooks import EXCEPTION, FAILED, SUCCESS, ConsumeHooks
+from cometmq.client.hooks import ConsumeContext
 from cometmq.errors import ClientStateError
 from cometmq.model.message import MessageExt
+from cometmq.model.queue import MessageQueue
+
+ACKNOWLEDGED: Final = "acknowledged"
+GIVEN_BACK: Final = "given back"
 
 
 class AcknowledgedMessage(MessageExt):
@@ -17,9 +23,19 @@ class AcknowledgedMessage(MessageExt):
         handle(message.body)
     """
 
-    __slots__ = ("_is_done",)
+    __slots__ = ("_context", "_hooks", "_settled")
 
-    _is_done: bool
+    # How it was settled: ACKNOWLEDGED, GIVEN_BACK, or "" before that.
+    _settled: str
+    # None in a consumer without hooks.
+    _hooks: ConsumeHooks | None
+    # None except while the block runs.
+    _context: ConsumeContext | None
+
+    def _begin(self) -> None:
+        """Set what this class adds to a message."""
+        self._settled = ""
+        self._hooks = self._context = None
 
     @abstractmethod
     async def ack(self) -> None: ...
@@ -28,7 +44,42 @@ class AcknowledgedMessage(MessageExt):
     async def _give_back(self, error: BaseException | None) -> None:
         """Give the message back because of `error`, with the delay that nobody chose."""
 
+    def watch(self, hooks: ConsumeHooks) -> None:
+        """Have `hooks` see the block that handles the message."""
+        self._hooks = hooks
+
+    def enter_block(self) -> None:
+        """Have the hooks see that the block begins. For the thread or task that runs it."""
+        if self._hooks is not None:
+            queue = MessageQueue(self.topic, self.broker_name, self.queue_id)
+            self._context = self._hooks.before(queue, [self], received=True)
+
+    def leave_block(self, error: BaseException | None) -> None:
+        """Have the hooks see that the block ended, with `error`. For the same thread or task."""
+        if self._hooks is None or self._context is None:
+            return
+        status = SUCCESS
+        if error is not None:
+            status = EXCEPTION
+        elif self._settled == GIVEN_BACK:
+            status = FAILED
+        self._hooks.ended(self._context, status)
+        self._context = None
+
+    async def settle(self, error: BaseException | None) -> None:
+        """Acknowledge the message after its block, or give it back if the block raised `error`.
+
+        Does nothing if the block did either. A message whose block was cancelled comes again later.
+        """
+        if self._settled:
+            return
+        if error is None:
+            await self.ack()
+        elif isinstance(error, Exception):
+            await self._give_back(error)
+
     async def __aenter__(self) -> Self:
+        self.enter_block()
         return self
 
     async def __aexit__(
@@ -37,20 +88,15 @@ class AcknowledgedMessage(MessageExt):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._is_done:
-            return
-        if exc_type is None:
-            await self.ack()
-        elif issubclass(exc_type, Exception):
-            await self._give_back(exc)
+        self.leave_block(exc)
+        await self.settle(exc)
 
-    def _end(self, how: str) -> None:
+    def _settle_as(self, how: str) -> None:
         self._check_open(how)
-        self._is_done = True
+        self._settled = how
 
     def _check_open(self, how: str) -> None:
-        if self._is_done:
+        if self._settled:
             raise ClientStateError(
-                f"message {self.msg_id} of {self.topic} was acknowledged or given back; it cannot be "
-                f"{how} any more"
+                f"message {self.msg_id} of {self.topic} was {self._settled}; it cannot be {how} any more"
             )

@@ -78,13 +78,15 @@ class EndTransactionContext:
 
 @dataclass(slots=True)
 class ConsumeContext:
-    """Describes one call of a listener.
+    """Describes one call of a listener, one poll, or one block that handles a received message.
 
     After the call `success` is set, and `status` is one of SUCCESS, FAILED, TIME_OUT, EXCEPTION and
     RETURNNULL. `queue` is the queue that the messages were pulled from (of the retry topic for a
     retried message), with the topic's name as users know it. `polled` says that no listener was
-    called: a poll returned the messages, which count as consumed at once. Hooks may keep values of
-    their own in `state`, under any key, from `before_consume` to `after_consume`.
+    called: a poll returned the messages, which count as consumed at once. `received` says that the
+    context is of a block `with message:`, after another context for the poll that returned the
+    message. Hooks may keep values of their own in `state`, under any key, from `before_consume` to
+    `after_consume`.
     """
 
     group: str
@@ -94,6 +96,7 @@ class ConsumeContext:
     success: bool = False
     status: str = ""
     polled: bool = False
+    received: bool = False
     state: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -113,8 +116,9 @@ class SendMessageHook(ABC):  # noqa: B024 - each of its methods may be left out
     """Is called before and after every attempt to send."""
 
     def before_send(self, context: SendContext) -> None:  # noqa: B027 - each of them may be left out
-        """See an attempt before it is made. Properties that the hook adds to the message, a trace's
-        id say, are sent with it, unless the message is one of a batch.
+        """See an attempt before it is made. Properties that the hook adds to the messages, a trace's
+        id say, are sent with them, except those of a batch that would outgrow
+        `max_message_size_bytes`.
         """
 
     def after_send(self, context: SendContext) -> None:  # noqa: B027 - each of them may be left out
@@ -141,7 +145,9 @@ class EndTransactionHook(ABC):
 
 
 class ConsumeMessageHook(ABC):  # noqa: B024 - each of its methods may be left out
-    """Is called before and after every call of a listener, and for polls that return messages."""
+    """Is called before and after every call of a listener, for polls that return messages, and
+    around blocks `with message:`.
+    """
 
     def before_consume(self, context: ConsumeContext) -> None:  # noqa: B027 - each of them may be left out
         """See the messages before the listener is called."""

@@ -81,7 +81,7 @@ class ClientMetrics(Collector):
         )
         self._processed = Histogram(
             "rocketmq_process_time",
-            "Milliseconds that listeners took, by invocation_status success or failure.",
+            "Milliseconds that listeners and blocks `with message:` took, by invocation_status success or failure.",
             (*labels, "invocation_status"),
             registry=registry,
             buckets=_PROCESS_BUCKETS_MS,
@@ -143,14 +143,17 @@ class ClientMetrics(Collector):
 
     def delivered(self, context: ConsumeContext) -> None:
         """Count messages that a listener or a poll is about to get."""
+        if context.received:  # the poll has counted it
+            return
         message = context.messages[0]
         late_ms = max(0, self._now_ms() - message.born_timestamp_ms)
         self._delivery.labels(context.group, self._label(message.topic)).observe(late_ms)
 
     def consumed(self, context: ConsumeContext, took_s: float) -> None:
-        """Count messages that a listener or a poll took."""
+        """Count messages that a listener or a poll took, and measure listeners and blocks."""
         labels = context.group, self._label(context.messages[0].topic)
-        self._consumed.labels(*labels, context.status).inc(len(context.messages))
+        if not context.received:
+            self._consumed.labels(*labels, context.status).inc(len(context.messages))
         if not context.polled:
             status = "success" if context.success else "failure"
             self._processed.labels(*labels, status).observe(took_s * 1000)

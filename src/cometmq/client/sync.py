@@ -244,6 +244,7 @@ class _Acknowledged(MessageExt):
         self._call(self._async.ack())
 
     def __enter__(self) -> Self:
+        self._async.enter_block()
         return self
 
     def __exit__(
@@ -252,7 +253,8 @@ class _Acknowledged(MessageExt):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._call(self._async.__aexit__(exc_type, exc, traceback))
+        self._async.leave_block(exc)
+        self._call(self._async.settle(exc))
 
 
 class ReceivedMessage(_Acknowledged):

@@ -73,11 +73,19 @@ class ConsumeHooks:
         return bool(self._hooks)
 
     def before(
-        self, queue: MessageQueue, messages: Sequence[MessageExt], *, polled: bool = False
+        self,
+        queue: MessageQueue,
+        messages: Sequence[MessageExt],
+        *,
+        polled: bool = False,
+        received: bool = False,
     ) -> ConsumeContext:
+        """Call the hooks before work on messages; ConsumeContext explains `polled` and `received`."""
         visible = self._namespace.unwrap_queue(queue)
         namespace = self._namespace.name
-        context = ConsumeContext(self._group, messages, visible, namespace, polled=polled)
+        context = ConsumeContext(
+            self._group, messages, visible, namespace, polled=polled, received=received
+        )
         run_hooks([hook.before_consume for hook in self._hooks], context)
         return context
 
@@ -87,11 +95,14 @@ class ConsumeHooks:
         context.success = job.result is ConsumeResult.SUCCESS
         run_hooks([hook.after_consume for hook in self._hooks], context)
 
+    def ended(self, context: ConsumeContext, status: str) -> None:
+        """Call the hooks once work on messages has ended with `status`."""
+        context.status, context.success = status, status == SUCCESS
+        run_hooks([hook.after_consume for hook in self._hooks], context)
+
     def polled(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> None:
         """Call the hooks for a poll's messages, which count as consumed at once, as in Java."""
-        context = self.before(queue, messages, polled=True)
-        context.status, context.success = SUCCESS, True
-        run_hooks([hook.after_consume for hook in self._hooks], context)
+        self.ended(self.before(queue, messages, polled=True), SUCCESS)
 
     def _status(self, job: ConsumeJob, seconds: float) -> str:
         if not job.answered:

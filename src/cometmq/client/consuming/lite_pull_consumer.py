@@ -198,6 +198,7 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
             if self._consume_hooks:
                 queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
                 self._consume_hooks.polled(queue, [message])
+                message.watch(self._consume_hooks)
             yield message
 
     async def pull(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol, Self
 
-from cometmq.client.acknowledged import AcknowledgedMessage
+from cometmq.client.acknowledged import ACKNOWLEDGED, GIVEN_BACK, AcknowledgedMessage
 from cometmq.client.limits import check_range
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.model.durations import Duration, milliseconds
@@ -52,7 +52,7 @@ class PulledMessage(AcknowledgedMessage):
         message.copy_to(pulled)
         pulled._holder = holder
         pulled._process_queue = process_queue
-        pulled._is_done = False
+        pulled._begin()
         return pulled
 
     async def ack(self) -> None:
@@ -60,7 +60,7 @@ class PulledMessage(AcknowledgedMessage):
 
         Raises ClientStateError if the message was acknowledged or given back before.
         """
-        self._end("acknowledged")
+        self._settle_as(ACKNOWLEDGED)
         self._holder.acknowledge(self._process_queue, self)
 
     async def nack(self, delay_ms: Duration | None = None) -> None:
@@ -81,11 +81,11 @@ class PulledMessage(AcknowledgedMessage):
         await self._nack(delay_ms, None)
 
     async def _nack(self, delay_ms: int | None, error: BaseException | None) -> None:
-        self._end("given back")
+        self._settle_as(GIVEN_BACK)
         try:
             await self._holder.give_back(self._process_queue, self, delay_ms, error)
         except BaseException:
-            self._is_done = False
+            self._settled = ""
             raise
 
     async def _give_back(self, error: BaseException | None) -> None:

@@ -137,7 +137,7 @@ class Rebalancer:
         self._unanswered.pop(topic, None)
         if topic in self._lacking:
             self._lacking.discard(topic)
-            log.warning("the topic has a route now", group=self._group, topic=topic)
+            log.info("the topic has a route now", group=self._group, topic=topic)
         queues = route.subscribe_queues(topic)
         if self._divider is not None and self._divider.divides(topic):
             division = await self._divider.divide(topic, queues)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol, Self
 
-from cometmq.client.acknowledged import AcknowledgedMessage
+from cometmq.client.acknowledged import ACKNOWLEDGED, GIVEN_BACK, AcknowledgedMessage
 from cometmq.client.limits import check_range
 from cometmq.client.popping.received import Receipt
 from cometmq.model.durations import Duration, milliseconds
@@ -49,16 +49,16 @@ class ReceivedMessage(AcknowledgedMessage):
         message.copy_to(received)
         received._acknowledging = acknowledging
         received._receipt = receipt
-        received._is_done = False
+        received._begin()
         return received
 
     async def ack(self) -> None:
         """Say that the message is done: nobody receives it again."""
-        self._end("acknowledged")
+        self._settle_as(ACKNOWLEDGED)
         try:
             await self._acknowledging().ack(self._receipt)
         except BaseException:
-            self._is_done = False
+            self._settled = ""
             raise
 
     async def nack(self, delay_ms: Duration = 0) -> None:
@@ -68,12 +68,12 @@ class ReceivedMessage(AcknowledgedMessage):
         """
         delay_ms = milliseconds(delay_ms)
         check_range("delay_ms", delay_ms, 0, MOST_INVISIBLE_MS)
-        self._end("given back")
+        self._settle_as(GIVEN_BACK)
         try:
             # Brokers take no time of 0.
             await self._acknowledging().hide(self._receipt, max(delay_ms, 1))
         except BaseException:
-            self._is_done = False
+            self._settled = ""
             raise
 
     async def extend(self, invisible_ms: Duration) -> None:

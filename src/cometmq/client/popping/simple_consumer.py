@@ -6,14 +6,15 @@ Java: SimpleConsumer of the gRPC clients; on the wire it is the pop of MQClientA
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
-from cometmq.client.consuming.consume_hooks import Admission
-from cometmq.client.hooks import FilterMessageHook, Hook
+from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_range
 from cometmq.client.membership.subscribing import message_selector
@@ -119,7 +120,7 @@ class SimpleConsumer(TracedClient):
     group may pop and pull in turn (`cometmq admin setConsumeMode`), not at the same time.
     """
 
-    _hook_kinds = (FilterMessageHook,)
+    _hook_kinds = (ConsumeMessageHook, FilterMessageHook)
     _trace_kind = "CONSUME"
 
     @takes(SimpleConsumerOptions)
@@ -127,6 +128,7 @@ class SimpleConsumer(TracedClient):
         super().__init__(options)
         self._options = options
         self._admit = Admission(self._hooks, self.group, self._namespace)
+        self._consume_hooks = ConsumeHooks(self._hooks, self.group, self._namespace, math.inf)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._acknowledgements: Acknowledgements | None = None
         self._next_source = 0
@@ -287,7 +289,15 @@ class SimpleConsumer(TracedClient):
         for message in messages:
             if id(message) not in kept:
                 await message.ack()
-        return [message for message in messages if id(message) in kept]
+        messages = [message for message in messages if id(message) in kept]
+        if messages and self._consume_hooks:
+            first = messages[0]
+            self._consume_hooks.polled(
+                MessageQueue(first.topic, first.broker_name, first.queue_id), messages
+            )
+            for message in messages:
+                message.watch(self._consume_hooks)
+        return messages
 
     async def _wait_for_any(
         self, instance: ClientInstance, sources: list[MessageQueue], wait_s: float

@@ -64,10 +64,17 @@ class Outgoing:
         ext["e"] = str(queue.queue_id)
         return RemotingCommand(self.code, ext=ext, body=self.body)
 
-    def renew_properties(self) -> None:
-        """Encode a message's properties again, since a hook may have changed them; not a batch's."""
+    def renew_properties(self, most_bytes: int) -> None:
+        """Encode the messages' properties again, since a hook may have changed them.
+
+        A batch whose body would then take more than `most_bytes` stays as it was.
+        """
         if self.code != RequestCode.SEND_BATCH_MESSAGE:
             self.ext["i"] = _properties_text(self.messages[0])
+            return
+        body = _batch_body(self.messages)
+        if len(body) <= most_bytes:
+            self.body = body
 
 
 class MessageEncoder:
@@ -124,10 +131,7 @@ class MessageEncoder:
         """Encode a batch, without compression. Each of its messages gets a unique id of its own."""
         unique_ids = [self._identify(message) for message in messages]
         first = messages[0]
-        body = encode_batch(
-            BatchEntry(message.flag, message.body, _properties_text(message).encode())
-            for message in messages
-        )
+        body = _batch_body(messages)
         wait = "true" if first.wait_store_ok else "false"
         return self._packed(first.topic, body, wait, ",".join(unique_ids), messages)
 
@@ -212,6 +216,13 @@ def split_batches(
         batches[-1].append(message)
         room -= size
     return batches
+
+
+def _batch_body(messages: Iterable[Message]) -> bytes:
+    return encode_batch(
+        BatchEntry(message.flag, message.body, _properties_text(message).encode())
+        for message in messages
+    )
 
 
 def _properties_text(message: Message) -> str:

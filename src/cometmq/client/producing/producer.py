@@ -325,6 +325,7 @@ class Producer(TracedClient):
             options.retry_times_async,
             options.retry_another_broker_when_not_store_ok,
             options.vip_channel_enabled,
+            options.max_message_size_bytes,
             options.max_timeout_per_request_ms and options.max_timeout_per_request_ms / 1000,
         )
         self._compress_over_bytes = options.compress_over_bytes

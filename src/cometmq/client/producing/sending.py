@@ -11,6 +11,7 @@ from cometmq.client.cluster.latency_faults import LatencyFaults
 from cometmq.client.cluster.routes import PublishRoute
 from cometmq.client.hooks import CommunicationMode, HookList, SendContext
 from cometmq.client.instance import ClientInstance
+from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.client.producing.encoding import Outgoing
 from cometmq.errors import (
@@ -57,6 +58,7 @@ class SendLimits:
     retry_times_async: int = 2
     retry_another_broker_when_not_store_ok: bool = False
     vip_channel: bool = False
+    max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES
     # How long an attempt may take that is not the last one, in s; None: as long as the send.
     attempt_timeout_s: float | None = None
 
@@ -366,7 +368,7 @@ class Sender:
             attempt=attempt,
         )
         self._hooks.before_send(context)
-        outgoing.renew_properties()
+        outgoing.renew_properties(self._limits.max_message_size_bytes)
         return context
 
     def _after(

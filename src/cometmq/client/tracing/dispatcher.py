@@ -168,7 +168,10 @@ class TraceDispatcher:
         else:
             if self._lost:
                 log.warning(
-                    "traces can be sent again", group=self._group, topic=self.topic, lost=self._lost
+                    "traces were lost; the next ones can be sent again",
+                    group=self._group,
+                    topic=self.topic,
+                    lost=self._lost,
                 )
                 self._lost = 0
 

@@ -120,6 +120,8 @@ class ConsumeTrace(ConsumeMessageHook):
         self._monotonic = dispatcher.clock.monotonic
 
     def before_consume(self, context: ConsumeContext) -> None:
+        if context.received:  # the poll was traced
+            return
         traced = [m for m in context.messages if m.properties.get(p.TRACE_SWITCH) != "false"]
         request_id = self._dispatcher.randomness.uuid4().hex.upper()
         context.state[_BEGAN_S] = self._monotonic()
