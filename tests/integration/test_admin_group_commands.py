@@ -29,6 +29,7 @@ from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import headers, requests
 from cometmq.protocol.bodies.cluster import RegisterBrokerBody, TopicConfigSerializeWrapper
 from cometmq.protocol.bodies.registration import body_crc, encode_register_body
+from cometmq.protocol.command import RemotingCommand
 from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.portal import LoopThread
 
@@ -527,6 +528,7 @@ class BrokerAway:
         self._client = RemotingClient()
 
     def register(self, cluster: str, topics: list[str]) -> None:
+        self._cluster = cluster
         configs = {topic: TopicConfig(topic) for topic in topics}
         wrapper = TopicConfigSerializeWrapper(DataVersion(1), topic_config_table=configs)
         body = encode_register_body(RegisterBrokerBody([], wrapper))
@@ -539,14 +541,23 @@ class BrokerAway:
             compressed=False,
             body_crc32=body_crc(body),
         )
-        command = requests.REGISTER_BROKER.command(header, body)
-        answer = self._thread.call(self._client.call(self._namesrv, command, WAIT_S))
-        assert answer.code == 0, answer
+        self._ask(requests.REGISTER_BROKER.command(header, body))
 
     def close(self) -> None:
-        """Have the name server forget it, as the connection ends."""
+        """Have the name server forget it: a broker that is only lost is missed by later commands."""
+        header = headers.UnRegisterBrokerRequestHeader(
+            broker_name="broker-away",
+            broker_addr=self.ADDRESS,
+            cluster_name=self._cluster,
+            broker_id=0,
+        )
+        self._ask(requests.UNREGISTER_BROKER.command(header))
         self._thread.call(self._client.close())
         self._thread.stop()
+
+    def _ask(self, command: RemotingCommand) -> None:
+        answer = self._thread.call(self._client.call(self._namesrv, command, WAIT_S))
+        assert answer.code == 0, answer
 
 
 def test_brokers_that_answer_are_shown_and_changed_beside_one_that_is_away(
