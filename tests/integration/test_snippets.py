@@ -54,6 +54,7 @@ RUN_BY: Final = {
     "docs/administration.md": "tests/integration/test_administration_guide.py",
     "docs/client-guide.md": "tests/integration/test_snippets.py",
     "docs/explain.md": "tests/integration/test_administration_guide.py",
+    "docs/frameworks.md": "tests/integration/test_frameworks.py",
     "docs/getting-started.md": "tests/unit/test_tidy.py",
     "docs/pipelines.md": "tests/spark/test_guides.py",
     "docs/reference/api/clients.md": "tests/integration/test_snippets.py",

@@ -91,9 +91,9 @@ LIGHT: dict[str, frozenset[str]] = {"store.reading": frozenset({"model", "protoc
 ABOVE = frozenset({"testing", "cli"})
 # These lie below all rooms.
 FOR_ALL = frozenset({"errors", "forks", "_version"})
-# Modules beside the rooms: those that only re-export, the loader of compiled modules, and `otel`,
-# which nothing else may import, because it needs an extra.
-FACADES = frozenset({"__init__", "aio", "__main__", "_compiled", "otel"})
+# Modules beside the rooms: those that only re-export, the loader of compiled modules, and `otel` and
+# `taskiq`, which nothing else may import, because they need extras.
+FACADES = frozenset({"__init__", "aio", "__main__", "_compiled", "otel", "taskiq"})
 FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "misc"})
 # Tasks have owners: only `runtime` starts them, and TLS the one that its caller awaits.
 TASK_STARTERS = frozenset({"create_task", "ensure_future"})

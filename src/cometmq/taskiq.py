@@ -1,0 +1,195 @@
+"""Provides a broker for taskiq: tasks are messages of a topic, workers are members of a group (the extra `taskiq`).
+
+from cometmq.taskiq import RocketMQBroker
+
+broker = RocketMQBroker("127.0.0.1:9876")
+
+@broker.task
+async def charge(order_id: str) -> None: ...
+
+await charge.kiq("O-1")
+await charge.kicker().with_labels(delay=30).kiq("O-2")  # in 30 s
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from typing import Any, Final
+
+import structlog
+
+from cometmq.aio import Producer, ReceivedMessage, SimpleConsumer
+from cometmq.client.limits import check_range
+from cometmq.errors import ClientStateError, CometMQError, IllegalArgumentError
+from cometmq.model.durations import Duration, milliseconds
+from cometmq.model.message import Message
+from cometmq.runtime.back_off import BackOff
+from cometmq.runtime.tasks import TaskOwner
+
+try:
+    from taskiq import AckableMessage, AsyncBroker, BrokerMessage
+except ImportError as error:
+    raise ImportError(
+        "cometmq.taskiq needs the package taskiq; install the extra: pip install 'cometmq[taskiq]'"
+    ) from error
+
+log = structlog.get_logger(__name__)
+
+# A message is hidden for longer when this part of its time is over: two attempts may fail.
+_RENEWALS: Final = 3
+_DAY_MS: Final = 24 * 3600 * 1000
+
+
+class RocketMQBroker(AsyncBroker):
+    """Sends tasks to a topic, and receives them in workers as a group that pops.
+
+    Each task runs at least once: its message is acknowledged when taskiq says so (`--ack-type` of the
+    worker, by default after the result is saved). While a task waits or runs in a worker, its message is
+    hidden from the other workers for `invisible_ms` at a time, again and again, for `longest_task_ms`
+    at most; it comes again that much later if the worker dies, and at once if the worker stops. A task
+    that was delivered as often as the group allows (`retryMaxTimes`) is a dead letter.
+
+    Any number of workers share the topic's queues. `prefetch` (1 to 32) is how many tasks a worker takes
+    at a time. The label `delay` of a task (seconds, or a timedelta) has the broker deliver it later.
+    `options` are those of both clients: `namespace`, `tls`, `access_key` and the others of ClientOptions.
+
+    The servers must know POP: CometMQ, or Java's from 5.0 on.
+    """
+
+    def __init__(
+        self,
+        namesrv: str,
+        *,
+        topic: str = "taskiq",
+        group: str = "taskiq",
+        invisible_ms: Duration = 60_000,
+        longest_task_ms: Duration = 6 * 3600 * 1000,
+        prefetch: int = 16,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self._topic = topic
+        self._invisible_ms = milliseconds(invisible_ms)
+        self._longest_s = milliseconds(longest_task_ms) / 1000
+        check_range("longest_task_ms", milliseconds(longest_task_ms), 1, 30 * _DAY_MS)
+        self._producer = Producer(f"{group}-producer", namesrv=namesrv, **options)
+        self._consumer = SimpleConsumer(
+            group, namesrv=namesrv, max_messages=prefetch, invisible_ms=invisible_ms, **options
+        )
+        self._consumer.subscribe(topic)
+        # The messages that this worker has, and when each came, by the loop's clock in s.
+        self._held: dict[ReceivedMessage, float] = {}
+        self._tasks = TaskOwner(f"taskiq-{group}")
+
+    async def startup(self) -> None:
+        """Start the producer, and in a worker the consumer. Raises what their `start` raises."""
+        await self._producer.start()
+        if self.is_worker_process:
+            await self._consumer.start()
+            self._tasks.spawn(self._renew(), "renew")
+        await super().startup()
+
+    async def shutdown(self) -> None:
+        """Give back the tasks that did not end, and close the clients."""
+        try:
+            await super().shutdown()
+        finally:
+            if self.is_worker_process:
+                await self._tasks.close()
+                await self._give_back(list(self._held))
+                await self._consumer.close()
+            await self._producer.close()
+
+    async def kick(self, message: BrokerMessage) -> None:
+        """Send a task. Raises CometMQError if no broker takes it, IllegalArgumentError for its delay."""
+        await self._producer.send(
+            Message(
+                self._topic,
+                message.message,
+                keys=message.task_id,
+                delay_ms=_delay_ms(message.labels.get("delay")),
+            )
+        )
+
+    async def listen(self) -> AsyncGenerator[AckableMessage, None]:
+        """Receive tasks without end; servers that cannot be reached are asked again."""
+        back_off = BackOff()
+        while True:
+            try:
+                messages = await self._consumer.receive()
+            except ClientStateError:
+                raise
+            except CometMQError as error:
+                log.warning("no tasks are received", topic=self._topic, reason=str(error))
+                await back_off.wait()
+                continue
+            back_off.reset()
+            now = asyncio.get_running_loop().time()
+            self._held.update(dict.fromkeys(messages, now))
+            for index, message in enumerate(messages):
+                try:
+                    yield AckableMessage(data=message.body, ack=self._acknowledging(message))
+                except GeneratorExit:
+                    await self._give_back(messages[index + 1 :])
+                    raise
+
+    def _acknowledging(self, message: ReceivedMessage) -> Any:
+        async def acknowledge() -> None:
+            self._held.pop(message, None)
+            await message.ack()
+
+        return acknowledge
+
+    async def _give_back(self, messages: list[ReceivedMessage]) -> None:
+        for message in messages:
+            self._held.pop(message, None)
+        given = (message.nack() for message in messages)
+        await asyncio.gather(*given, return_exceptions=True)  # else they come again by themselves
+
+    async def _renew(self) -> None:
+        """Hide the messages of waiting and running tasks for longer, until the worker stops."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._invisible_ms / 1000 / _RENEWALS)
+            for message, came in list(self._held.items()):
+                if loop.time() - came > self._longest_s:
+                    del self._held[message]
+                    log.warning(
+                        "a task takes longer than longest_task_ms, so it runs once more",
+                        task_id=message.keys,
+                        longest_task_s=self._longest_s,
+                    )
+            await asyncio.gather(*map(self._extend, list(self._held)))
+
+    async def _extend(self, message: ReceivedMessage) -> None:
+        with contextlib.suppress(ClientStateError):  # it was acknowledged meanwhile
+            try:
+                await message.extend(self._invisible_ms)
+            except ClientStateError:
+                raise
+            except CometMQError as error:
+                log.warning(
+                    "a task could not be hidden for longer, it may run once more",
+                    task_id=message.keys,
+                    reason=str(error),
+                )
+
+
+def _delay_ms(delay: object) -> int | None:
+    """Return the label `delay` in ms. Raises IllegalArgumentError unless it is a length of time."""
+    if delay is None:
+        return None
+    if isinstance(delay, timedelta):
+        return milliseconds(delay) or None
+    try:
+        seconds = float(str(delay))  # labels may come as texts
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise IllegalArgumentError(
+            f"the label delay is {delay!r:.80}; give the seconds until the task is to run, or a timedelta"
+        )
+    return round(seconds * 1000) or None
