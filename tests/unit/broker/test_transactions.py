@@ -245,7 +245,6 @@ def test_a_poisoned_half_message_delays_no_other(bench: Bench) -> None:
     listed = bench.listed(names.TRANS_CHECK_MAX_TIME_TOPIC)
     assert listed == ["NO-GROUP", "NO-QUEUE", "?", "LONG"]
     assert bench.open_keys() == ["GOOD-1", "GOOD-2"]
-    assert bench.transactions.given_up_count == 4
 
 
 def test_a_group_that_does_not_read_delays_no_other(bench: Bench) -> None:
@@ -612,7 +611,7 @@ def test_a_half_message_near_the_limit_is_asked_for_and_not_discarded(bench: Ben
     place = bench.half("second", CLUSTER="c" * 20, MSG_REGION="r" * 20, TRACE_ON="true", long=long)
     bench.round()
     assert len(bench.asked) == 2
-    assert bench.transactions.given_up_count == 0
+    assert bench.listed(names.TRANS_CHECK_MAX_TIME_TOPIC) == []
     assert "second" in bench.open_keys()
     bench.end("second", place)
     assert "second" in bench.listed("orders")
