@@ -7,13 +7,14 @@ if something given does not fit.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cometmq.cli import connection as c
 from cometmq.cli.forms import Form, Output
 from cometmq.cli.help import Command, Group
+from cometmq.cli.spread import spread
 from cometmq.errors import ConfigError, RemoteError, RouteNotFoundError
 
 if TYPE_CHECKING:
@@ -59,32 +60,20 @@ Ask = Callable[["AdminClient", float, "Step | None"], Awaitable["Explanation"]]
 
 
 @app.callback()
+@spread
 def connect(
     context: typer.Context,
+    *,
     namesrv_addr: c.NamesrvAddr = None,
     timeout_ms: c.TimeoutMs = _TIMEOUT_MS,
-    access_key: c.AccessKey = None,
-    secret_key: c.SecretKey = None,
-    credentials_file: c.CredentialsFile = None,
-    use_tls: c.UseTls = False,
-    tls_file: c.TlsFile = None,
-    ca_file: c.CaFile = None,
+    security: c.Security,
 ) -> None:
     """Say why a group is behind, a message not delivered or a write refused, and what comes next.
 
     Changes nothing. The exit status is 0 if nothing is wrong, 1 if something is or could not be
     asked, 2 if something given does not fit.
     """
-    context.obj = {
-        "namesrv_addr": namesrv_addr,
-        "timeout_ms": timeout_ms,
-        "access_key": access_key,
-        "secret_key": secret_key,
-        "credentials_file": credentials_file,
-        "use_tls": use_tls,
-        "tls_file": tls_file,
-        "ca_file": ca_file,
-    }
+    context.obj = (security, namesrv_addr, timeout_ms)
 
 
 @app.command("group", cls=Command)
@@ -211,9 +200,8 @@ def _explain(
     from cometmq.cli.explain import screen
     from cometmq.runtime.loop import run
 
-    given: dict[str, Any] = dict(context.obj)
-    given["namesrv_addr"] = namesrv_addr or given["namesrv_addr"]
-    connection = c.Connection.given(**given)
+    security, general_addr, timeout_ms = context.obj
+    connection = security.connection(namesrv_addr or general_addr, timeout_ms)
     with screen.progress(quiet=output is Form.JSON) as step:
         explanation = run(_asked(connection, ask, deadline_s, step))
     if output is Form.JSON:
