@@ -1,7 +1,7 @@
 """Lists the tests that use private names of our own code, with the reason of each file.
 
-A test sees what a user or a caller sees. Those of the list patch or look at one step inside, for what it
-proves does not show from outside. `setattr` of a constant (`_PAUSE_S`) needs no reason: it makes the time
+A test sees what a user or a caller sees. The listed files patch or look at one step inside, because
+what they prove does not show from outside. `setattr` of a constant (`_PAUSE_S`) needs no reason: it makes the time
 or the size of a mechanism small. tests/unit/test_tidy.py holds this list to the tests.
 """
 

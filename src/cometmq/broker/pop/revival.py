@@ -173,7 +173,7 @@ class Revival:
         if not all(map(self._topics.is_written, by_topic)):
             await self._topics.written()
         if gone:
-            self._gone(state, gone, "the log has them no more")
+            self._gone(state, gone, "the log no longer has them")
         if damaged:
             # A copy would get a checksum of its own, and look sound. Clients refuse the original, which stays.
             self._gone(

@@ -326,7 +326,7 @@ class Transactions:
         log.error(
             "half message lost",
             half_queue_offset=newest,
-            reason=fault or "the log has it no more",
+            reason=fault or "the log no longer has it",
         )
         self.table.resolve(first)
         self.ops.add([newest])
