@@ -271,8 +271,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def congested(self) -> bool:
-        """Return whether more than `write_buffer_high` bytes wait for the peer to read; False once the
-        connection is closed, or who waits for its peer would wait for ever.
+        """Return whether more than `write_buffer_high` bytes wait for the peer to read; False once
+        the connection is closed, because a task that waits for its peer would then wait for ever.
         """
         return self._writable is not None and not self.closed
 
