@@ -113,8 +113,8 @@ class SendMessageHook(ABC):  # noqa: B024 - each of its methods may be left out
     """Is called before and after every attempt to send."""
 
     def before_send(self, context: SendContext) -> None:  # noqa: B027 - each of them may be left out
-        """See an attempt before it is made. Properties that the hook adds to the message, a trace's
-        id say, are sent with it, unless the message is one of a batch.
+        """See an attempt before it is made. Properties that the hook adds to the message, such as a
+        trace's id, are sent with it, unless the message is one of a batch.
         """
 
     def after_send(self, context: SendContext) -> None:  # noqa: B027 - each of them may be left out

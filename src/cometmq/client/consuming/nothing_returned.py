@@ -1,4 +1,4 @@
-"""Says what a listener means that returns nothing: that its messages are consumed, or the old meaning."""
+"""Says what a listener means by returning nothing: that its messages are consumed, or the old meaning."""
 
 from __future__ import annotations
 
