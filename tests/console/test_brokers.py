@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 from tests.console.running import Served, Visitor
 from tests.waits import eventually
 
+import cometmq
 from cometmq import AdminClient, Message, Producer
 from cometmq.testing import Cluster
 
@@ -36,6 +38,20 @@ def test_brokers_and_name_servers_are_listed(
     settings = reader.get("/name-server", address=cluster.namesrv)
     assert "listenPort" in settings.text
     assert "does not use" in reader.get("/name-server", address="elsewhere:1").text
+
+
+def test_the_version_of_cometmq_stands_beside_that_of_the_protocol(
+    reader: Visitor, address: str
+) -> None:
+    """V5_3_3 was all that the console showed."""
+    versions = f"CometMQ {cometmq.__version__} · protocol V5_3_3"
+    assert versions in reader.get("/broker", address=address).text
+    for page in ("/", "/brokers"):
+        eventually(partial(shows, reader, page, versions.replace(" ·", "")), pause_s=LOOK_S)
+
+
+def shows(reader: Visitor, page: str, text: str) -> bool:
+    return text in reader.get(page).text
 
 
 @pytest.mark.parametrize("part", ["state", "settings", "files", "replication", "values"])

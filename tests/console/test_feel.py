@@ -10,6 +10,7 @@ from tests.console.running import Served, Visitor, logged_in
 from tests.waits import eventually
 
 from cometmq import AdminClient, Message, Producer
+from cometmq.model.topic import TopicConfig
 from cometmq.testing import Cluster
 
 pytestmark = pytest.mark.browser
@@ -148,6 +149,21 @@ def test_on_a_phone_the_menu_opens_and_nothing_is_wider_than_the_screen(
         phone.goto(path)
         wide = phone.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wide <= 0, path
+
+
+def test_a_list_of_fifty_topics_on_a_phone_was_12000_pixels_long(
+    phone: Page, admin: AdminClient, operator: Visitor, cluster: Cluster
+) -> None:
+    names = [f"phone-list-{number:02}" for number in range(50)]
+    address = next(iter(cluster.brokers)).address
+    admin.topics.create_many([TopicConfig(topic_name=name) for name in names], broker=address)
+    listed(operator, names[-1])
+    phone.goto("/topics?q=phone-list")
+    rows = phone.locator("tbody tr:visible")
+    expect(rows).to_have_count(12)
+    assert phone.evaluate("document.documentElement.scrollHeight") < 4_000
+    phone.get_by_role("button", name="Show all rows").click()
+    expect(rows).to_have_count(50)
 
 
 def test_a_chart_on_a_phone_has_at_least_two_times(phone: Page) -> None:

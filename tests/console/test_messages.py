@@ -116,6 +116,17 @@ def test_a_time_with_its_zone_means_the_same_to_everybody(
     assert "0 shown" in reader.get("/messages", topic="zoned", end=bare).text
 
 
+def test_properties_of_the_sender_stand_apart_from_those_of_the_system(
+    producer: Producer, reader: Visitor
+) -> None:
+    sent = producer.send(
+        Message("property-rows", b"x", keys="O-1", properties={"city": "Hangzhou"})
+    )
+    page = reader.get("/message", id=sent.offset_msg_id, topic="property-rows").text
+    own, system = page.index("Set by its sender"), page.index("Set by clients and brokers")
+    assert own < page.index("Hangzhou") < system < page.index("UNIQ_KEY", own)
+
+
 def test_a_message_is_found_by_key_and_by_each_of_its_ids(
     admin: AdminClient, producer: Producer, reader: Visitor
 ) -> None:

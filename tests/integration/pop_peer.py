@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tests.pop_offsets import offsets_of
+
 from cometmq.protocol.messages.properties import decode_properties
 from cometmq.protocol.messages.record import StoredRecord, decode_records
 from cometmq.protocol.pop.handle import (
     PopHandle,
-    decode_msg_offsets,
     decode_start_offsets,
     mark_of,
     real_topic,
@@ -80,7 +81,7 @@ def popped(answer: Answer, group: str = GROUP, broker: str = "b") -> list[Popped
         return []
     assert answer.code == 0, answer
     starts = decode_start_offsets(answer.ext["startOffsetInfo"])
-    offsets = decode_msg_offsets(answer.ext["msgOffsetInfo"])
+    offsets = offsets_of(answer.ext["msgOffsetInfo"])
     found: list[Popped] = []
     for record in decode_records(bytes(answer.body)):
         text = decode_properties(record.properties).get("POP_CK")

@@ -159,7 +159,7 @@ def test_what_is_not_there_is_told_with_a_remedy(
         "queryMsgByKey", "-t", name, "-k", "k1", "-c", "Other"
     )
     # What is malformed has another status.
-    assert "say the topic by -t" in commands.refused("queryMsgById", "-i", "nix", status=2)
+    assert "name the topic by -t" in commands.refused("queryMsgById", "-i", "nix", status=2)
     assert "white space" in commands.refused("queryMsgById", "-t", name, "-i", "a b", status=2)
     assert "is no time" in commands.refused("printMsg", "-t", name, "-b", "gestern", status=2)
     assert "is no charset" in commands.refused("printMsg", "-t", name, "-c", "hex", status=2)

@@ -363,7 +363,7 @@ def most_lines_in_a_step(collect: Any, broker: Broker) -> int:
     steps: Iterator[None] = collect(out)
     before = most = 0
     for _ in steps:
-        now = out.line_count
+        now = out.text().count(b"\n")
         most, before = max(most, now - before), now
     return most
 

@@ -37,7 +37,7 @@ class Peer:
 
     def __init__(self, port: int) -> None:
         self._address = f"127.0.0.1:{port}"
-        self._client = RemotingClient()
+        self.client = RemotingClient()
 
     async def ask(
         self,
@@ -52,7 +52,7 @@ class Peer:
         command.ext.update(ext or {})
         if version is not None:
             command.version = version
-        return await self._client.call(self._address, command, WAIT_S)
+        return await self.client.call(self._address, command, WAIT_S)
 
     async def register(
         self,
@@ -97,7 +97,7 @@ class Peer:
         return decode_body(bytes(answer.body), TopicList).topic_list
 
     async def close(self) -> None:
-        await self._client.close()
+        await self.client.close()
 
 
 @asynccontextmanager
@@ -232,7 +232,7 @@ async def test_the_scan_drops_a_silent_broker_and_its_connection(tmp_path: Path)
     async with running(tmp_path, scan_not_active_broker_interval=10) as (server, client):
         broker = Peer(server.port)
         # Taken first: this would make another one if the scan had closed it already.
-        connection = await broker._client.connection(f"127.0.0.1:{server.port}")
+        connection = await broker.client.connection(f"127.0.0.1:{server.port}")
         await broker.register(["t1", "t2"], timeout_ms=20)
         await until(lambda: connection.closed)
         assert await client.route("t1") is None

@@ -79,10 +79,10 @@ class Forwarder(asyncio.Protocol):
         self._to = network, host, port
         self._pair = pair
         self._early = bytearray()
-        self._transport: Any = None
+        self.transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self.transport = transport
         if self._pair is None:
             self._opening = asyncio.ensure_future(self._open())
 
@@ -92,17 +92,17 @@ class Forwarder(asyncio.Protocol):
             lambda: Forwarder(network, host, port, self), host, port, tls=None
         )
         self._pair = pair
-        pair._transport.write(bytes(self._early))
+        pair.transport.write(bytes(self._early))
 
     def data_received(self, data: bytes) -> None:
         if self._pair is None:
             self._early += data
         else:
-            self._pair._transport.write(data)
+            self._pair.transport.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._pair is not None:
-            self._pair._transport.close()
+            self._pair.transport.close()
 
 
 def test_a_broker_behind_a_port_mapping_is_reached_by_the_mapped_port() -> None:

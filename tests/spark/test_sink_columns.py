@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.batches import decode_batch
 
 from cometmq.client.producing.selectors import queue_of_key
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.queue import MessageQueue
-from cometmq.protocol.messages.batch import decode_batch
 from cometmq.protocol.messages.compression import CompressionType
 from cometmq.protocol.messages.properties import decode_properties
 from cometmq.spark.sink.columns import Outbound
@@ -139,7 +139,7 @@ def test_parcels_hold_every_row_once_and_those_of_a_key_in_order(
     for parcel in parcels:
         if parcel.properties is None:
             assert len(parcel.body) <= batch_bytes
-            entries = list(decode_batch(parcel.body))
+            entries = decode_batch(parcel.body)
             assert len(entries) == parcel.count <= MAX_BATCH_MESSAGES
         else:
             assert parcel.count == 1

@@ -16,6 +16,7 @@ from typing import Any
 import lz4.frame
 import pytest
 import zstandard
+from tests.batches import decode_batch
 from tests.growth import check_growth, cpu_seconds
 from tests.json_text import pretty
 
@@ -37,7 +38,7 @@ from cometmq.protocol.fastjson.queue_table import decode_queue_table
 from cometmq.protocol.frame import Frame, FrameDecoder, SerializeType
 from cometmq.protocol.headers import PullMessageRequestHeader
 from cometmq.protocol.limits import check_route
-from cometmq.protocol.messages.batch import BatchEntry, decode_batch, encode_batch
+from cometmq.protocol.messages.batch import BatchEntry, encode_batch
 from cometmq.protocol.messages.compression import decompress
 from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.protocol.messages.properties import decode_properties, find_property

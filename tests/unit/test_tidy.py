@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.private_uses import REASONS, private_uses
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
@@ -362,6 +363,11 @@ def test_no_function_is_longer_than_it_should_be_without_a_reason() -> None:
         for name, lines in long_functions(tree(path), FUNCTION_LINES)
     }
     assert found.keys() == LONGER_FUNCTIONS.keys(), found
+
+
+def test_a_test_uses_a_private_name_only_for_a_reason() -> None:
+    """See by public means what the test shows, or give the reason in tests/private_uses.py."""
+    assert private_uses() == {path: names for path, (_, names) in REASONS.items()}
 
 
 def options() -> Iterator[tuple[Path, str, str]]:

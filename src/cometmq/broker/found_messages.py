@@ -60,7 +60,7 @@ def may_see(
 
 
 def may_send(handlers: Handlers, connection: Connection, request: Request[Any], topic: str) -> bool:
-    """Say whether who asks for something else may send to a topic that a stored message names."""
+    """Say whether the sender of another request may send to the topic that a stored message names."""
     row, kind = requests.SEND_MESSAGE, ResourceKind.TOPIC
     try:
         handlers.check_resource(row, connection, request, kind, topic)

@@ -52,11 +52,6 @@ class StatsItem:
         self._samples = tuple(array("q") for _ in WINDOWS)
         self.width = width
 
-    @property
-    def sample_count(self) -> int:
-        """How many samples are kept."""
-        return sum(map(len, self._samples)) // (self.width + 1)
-
     def add(self, window: int, number: int, totals: Totals) -> None:
         """Keep the totals of sample `number` of a window, if they have changed."""
         samples, size = self._samples[window], self.width + 1

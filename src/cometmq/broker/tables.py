@@ -162,7 +162,7 @@ class BrokerTables:
             kept.write(self._offsets_text())
         except OSError as error:
             log.error(  # noqa: TRY400 - the reason says it all
-                "consumer offsets that cannot be stay as they are, no copy of them can be written",
+                "impossible consumer offsets stay as they are, because no copy of them can be written",
                 path=str(kept.path),
                 reason=str(error),
                 **describe(found),

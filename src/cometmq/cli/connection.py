@@ -100,6 +100,53 @@ CaFile = Annotated[
 
 
 @dataclass(frozen=True, repr=False)
+class Encryption:
+    """Holds the options of a command whose connections may have TLS; `spread` gives them to it."""
+
+    use_tls: UseTls = False
+    tls_file: TlsFile = None
+    ca_file: CaFile = None
+
+    def tls(self) -> bool | Tls | None:
+        """Return the TLS settings, None for plain connections.
+
+        Raises ConfigError for options that contradict each other, and for files that cannot be read.
+        """
+        if self.use_tls and self.tls_file is not None:
+            raise ConfigError("--tls and --tlsConfigFile: give one of them")
+        if self.ca_file is not None and self.tls_file is not None:
+            raise ConfigError("--ca-file and --tlsConfigFile: give one of them")
+        if self.tls_file is None and self.ca_file is None:
+            return self.use_tls or None
+        from cometmq.tls.contexts import Tls
+
+        if self.tls_file is not None:
+            return Tls.from_properties(self.tls_file)
+        return Tls(ca_file=str(self.ca_file))
+
+
+@dataclass(frozen=True, repr=False)
+class Security(Encryption):
+    """Holds the options of a command that signs its requests and may encrypt its connections."""
+
+    access_key: AccessKey = None
+    secret_key: SecretKey = None
+    credentials_file: CredentialsFile = None
+
+    def connection(self, namesrv: str | None, timeout_ms: int) -> Connection:
+        """Return the connection that the options describe.
+
+        Raises ConfigError for options that contradict each other, and for files that cannot be read.
+        """
+        return Connection(
+            namesrv=namesrv,
+            timeout_ms=timeout_ms,
+            credentials=_credentials(self.access_key, self.secret_key, self.credentials_file),
+            tls=self.tls(),
+        )
+
+
+@dataclass(frozen=True, repr=False)
 class Connection:
     """Holds the values of the options above, read from their files."""
 
@@ -115,46 +162,6 @@ class Connection:
         return AdminClient(
             self.namesrv, timeout_ms=self.timeout_ms, credentials=self.credentials, tls=self.tls
         )
-
-    @classmethod
-    def given(
-        cls,
-        *,
-        namesrv_addr: str | None,
-        timeout_ms: int,
-        access_key: str | None,
-        secret_key: str | None,
-        credentials_file: Path | None,
-        use_tls: bool,
-        tls_file: Path | None,
-        ca_file: Path | None = None,
-    ) -> Connection:
-        """Return the connection that the options describe.
-
-        Raises ConfigError for options that contradict each other, and for files that cannot be read.
-        """
-        return cls(
-            namesrv=namesrv_addr,
-            timeout_ms=timeout_ms,
-            credentials=_credentials(access_key, secret_key, credentials_file),
-            tls=tls_of_options(use_tls, tls_file, ca_file),
-        )
-
-
-def tls_of_options(use_tls: bool, file: Path | None, ca_file: Path | None) -> bool | Tls | None:
-    """Return the TLS settings that the options describe, None for plain connections.
-
-    Raises ConfigError for options that contradict each other, and for files that cannot be read.
-    """
-    if use_tls and file is not None:
-        raise ConfigError("--tls and --tlsConfigFile: give one of them")
-    if ca_file is not None and file is not None:
-        raise ConfigError("--ca-file and --tlsConfigFile: give one of them")
-    if file is None and ca_file is None:
-        return use_tls or None
-    from cometmq.tls.contexts import Tls
-
-    return Tls.from_properties(file) if file is not None else Tls(ca_file=str(ca_file))
 
 
 def _credentials(

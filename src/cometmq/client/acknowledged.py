@@ -1,4 +1,4 @@
-"""Provides the base of messages with which their user says what became of them."""
+"""Provides the base of messages that their user acknowledges or gives back."""
 
 from __future__ import annotations
 

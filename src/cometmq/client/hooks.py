@@ -116,8 +116,8 @@ class SendMessageHook(ABC):  # noqa: B024 - each of its methods may be left out
     """Is called before and after every attempt to send."""
 
     def before_send(self, context: SendContext) -> None:  # noqa: B027 - each of them may be left out
-        """See an attempt before it is made. Properties that the hook adds to the messages, a trace's
-        id say, are sent with them, except those of a batch that would outgrow
+        """See an attempt before it is made. Properties that the hook adds to the messages, such as a
+        trace's id, are sent with them, except those of a batch that would outgrow
         `max_message_size_bytes`.
         """
 

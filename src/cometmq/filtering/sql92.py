@@ -143,7 +143,6 @@ class Outcomes:
     """Remembers the expressions that were compiled last, with what became of them. For any thread."""
 
     def __init__(self) -> None:
-        self.misses = 0
         self._kept: dict[str, Outcome] = {}
         self._terms = 0
         self._lock = threading.Lock()
@@ -157,9 +156,7 @@ class Outcomes:
     def get(self, expression: str) -> Outcome | None:
         with self._lock:
             outcome = self._kept.pop(expression, None)
-            if outcome is None:
-                self.misses += 1
-            else:
+            if outcome is not None:
                 self._kept[expression] = outcome
             return outcome
 

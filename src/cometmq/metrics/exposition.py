@@ -65,11 +65,6 @@ class Exposition:
 
         self._lines.append(generate_latest(_Collected(families)).decode())
 
-    @property
-    def line_count(self) -> int:
-        """How many lines were written."""
-        return self._packed.count(b"\n") + len(self._lines)
-
     def pack(self) -> None:
         """Encode what was written since the last call, so that `text` has less to do at once."""
         self._packed += "".join(self._lines).encode()

@@ -33,11 +33,6 @@ class _Formatter(string.Formatter):
 _FORMATTER: Final = _Formatter()
 
 
-def places_of(template: str) -> set[str]:
-    """Return the names of the places that a template has."""
-    return {name for _, name, _, _ in _FORMATTER.parse(template) if name is not None}
-
-
 def filled(template: str, values: Mapping[str, object]) -> str:
     """Return a template with a value at each of its places."""
     return _FORMATTER.vformat(template, (), values)

@@ -126,11 +126,6 @@ class FrameReader:
         self._offset = self._left = 0
         self._fault: ProtocolError | None = None
 
-    @property
-    def is_between_frames(self) -> bool:
-        """Whether nothing of a frame has come whose rest is missing."""
-        return not self._left and not self._head
-
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Piece]:
         """Yield the parts of bodies in `data`, in their order. Take all of them, or feed no more.
 

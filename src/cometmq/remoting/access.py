@@ -1,4 +1,4 @@
-"""Says what stands between requests and their handlers, and what does without access control.
+"""Decides which requests reach their handlers, and does so where access control is off.
 
 Java accepts administrators' requests from anybody who reaches the port, unless its access control
 is on. Without access control this server accepts them only from its own machine and from addresses
@@ -69,7 +69,8 @@ class Access(Protocol):
     ) -> bool:
         """Return whether an account may send a request about this resource over its connection.
 
-        Unlike `check_resource` this is about who sent something else before, and counts no refusal.
+        Unlike `check_resource` this asks about the sender of an earlier request, and counts no
+        refusal.
         `account` is what `sender_of` returned.
         """
 
@@ -139,7 +140,7 @@ class AdminAccess:
         connection: Connection,  # noqa: ARG002 - the same
         request: AnyRequest,  # noqa: ARG002 - the same
     ) -> str:
-        """Return "": nobody has to say who he is."""
+        """Return "": no request names an account."""
         return ""
 
     def permits(

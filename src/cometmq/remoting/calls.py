@@ -44,6 +44,11 @@ class Calls:
         # Why the server closes the connection, if it has said so.
         self._last_words = ""
 
+    @property
+    def count(self) -> int:
+        """Return how many calls wait for their answers."""
+        return len(self._waiting)
+
     def take_opaque(self) -> int:
         """Return the opaque of the next request."""
         opaque = self._next_opaque

@@ -271,8 +271,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def congested(self) -> bool:
-        """Return whether more than `write_buffer_high` bytes wait for the peer to read; False once the
-        connection is closed, or who waits for its peer would wait for ever.
+        """Return whether more than `write_buffer_high` bytes wait for the peer to read; False once
+        the connection is closed, because a task that waits for its peer would then wait for ever.
         """
         return self._writable is not None and not self.closed
 
@@ -354,7 +354,16 @@ class Connection(asyncio.Protocol):
         """Drop a connection whose server is frozen or gone. The next call must not wait until the kernel
         notices (Java: clientCloseSocketIfTimeout).
         """
-        log.warning("connection dropped: the peer is silent", peer=self.peer)
+        if self.closed:
+            return  # by another of the calls that are over in this turn of the loop
+        log.warning(
+            "connection dropped: the server is silent; the next call connects again",
+            peer=self.peer,
+            silent_s=round(self._loop.time() - self._last_read, 1),
+            calls=self._calls.count,
+            remedy="look whether the server's process runs and has enough CPU, and whether the "
+            "network loses packets; a server that is only slow takes a longer timeout of the calls",
+        )
         self.abort()
 
     # Answers

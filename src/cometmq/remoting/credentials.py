@@ -63,7 +63,7 @@ _DENIALS: Final = (
     ),
     (
         re.compile(r"check signature failed", re.IGNORECASE),
-        "the secret key is not the one that it knows of this access key: check secret_key",
+        "the server knows another secret key for this access key: check secret_key",
     ),
     (
         re.compile(

@@ -155,5 +155,5 @@ class ServingTurns:
 
 
 def owed_s(debt_s: float) -> float:
-    """Return what a connection owes: no more than MOST_DEBT_S, and nobody owes it anything."""
+    """Return what a connection owes: from 0 to MOST_DEBT_S."""
     return min(max(debt_s, 0.0), MOST_DEBT_S)

@@ -65,7 +65,6 @@ class ServerTls:
             per_second=config.max_tls_handshakes_per_second,
             timeout_s=config.tls_handshake_timeout_seconds,
         )
-        self.reload_count = 0
         # Why the files that lie there now are not in force, "" if they are.
         self.fault = ""
         self._clock = clock
@@ -138,7 +137,6 @@ class ServerTls:
                 self._keep_old(str(error))
             else:
                 self.fault = ""
-                self.reload_count += 1
                 log.info("new certificates are in force", expires_in_s=self.expires_in_s)
         self._warn_of_end()
 

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from random import Random
 from typing import Final, NamedTuple
 
+from tests.pop_offsets import offsets_of
 from tests.simulation import history as h
 from tests.simulation.schedule import WorkloadPlan
 from tests.simulation.workloads.ordered import Keyed
@@ -28,7 +29,6 @@ from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, en
 from cometmq.protocol.pop.handle import (
     ORDER_QUEUE,
     PopHandle,
-    decode_msg_offsets,
     decode_order_counts,
     decode_start_offsets,
     mark_of,
@@ -130,7 +130,7 @@ def found_in(
 ) -> list[Got]:
     """Do what Java's client does: MQClientAPIImpl.processPopResponse."""
     starts = decode_start_offsets(header.start_offset_info or "")
-    offsets = decode_msg_offsets(header.msg_offset_info or "")
+    offsets = offsets_of(header.msg_offset_info or "")
     counts = decode_order_counts(header.order_count_info or "")
     found: list[Got] = []
     for record in decode_records(body):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-from cometmq.admin.brokers import settings as broker_settings
+from cometmq.admin import brokers
 from cometmq.admin.brokers.settings import Setting, settings_of
 from cometmq.broker.config import CONFIG_CLASSES, BrokerConfig
 from cometmq.broker.operation.config_handlers import CHANGEABLE_KEYS
 from cometmq.runtime.configuration.config import HIDDEN, to_properties
 
+TABLE = Path(brokers.__file__).with_name("broker_settings.json")
 # These depend on the machine or on another key, so nobody can say whether they differ.
 OF_THE_MACHINE = {"brokerIP1", "brokerIP2", "brokerName", "haListenPort", "storePathRootDir"}
 
@@ -22,7 +24,7 @@ def ours() -> dict[str, str]:
 
 
 def test_the_defaults_are_those_of_the_classes() -> None:
-    table = json.loads(broker_settings._FILE.read_text())
+    table = json.loads(TABLE.read_text("utf-8"))
     assert table["cometmq"] == ours(), "write what the classes say into broker_settings.json"
     assert table["changeable"] == sorted(CHANGEABLE_KEYS)
 

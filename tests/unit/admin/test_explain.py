@@ -106,7 +106,7 @@ def test_a_listener_that_holds_a_small_part_of_the_lag_is_not_called_slow() -> N
     assert causes(facts(end=10_000, m=member(info, status=status))) == [Cause.BEHIND]
     slow = judge(facts(end=15, m=member(info, status=status)))
     assert [reason.cause for reason in slow] == [Cause.SLOW_LISTENER]
-    assert "takes 20 ms each, and finishes 50.0 a second" in slow[0].said
+    assert "takes 20 ms for each and finishes 50.0 a second" in slow[0].said
 
 
 @pytest.mark.parametrize(

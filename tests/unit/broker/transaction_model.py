@@ -434,17 +434,20 @@ class World:
                 assert all(offset < low for offset, _ in model.copies if offset != newest)
 
     def _check_one(self, first: int, now_ms: int) -> None:
-        given_up = self.life.transactions.given_up_count
+        given_up = self._given_up_end()
         try:
             sent = self.life.checker.check(first, now_ms)
         finally:
             self._see_given_up()
-        if not sent and self.life.transactions.given_up_count == given_up:
+        if not sent and self._given_up_end() == given_up:
             self.skipped += 1
 
-    def _see_given_up(self) -> None:
+    def _given_up_end(self) -> int:
         queue = self.life.store.queues.find(names.TRANS_CHECK_MAX_TIME_TOPIC, 0)
-        last = queue.next_offset if queue is not None else 0
+        return queue.next_offset if queue is not None else 0
+
+    def _see_given_up(self) -> None:
+        last = self._given_up_end()
         if last == self.counts["discarded"]:
             return
         # Also when a kill came between the discarded copy and its op record.

@@ -45,7 +45,7 @@ class Wire(asyncio.Transport):
     ) -> None:
         super().__init__()
         self._broker = broker
-        self._connection = connection
+        self.connection = connection
         self._rng = broker.rng
         self._good = good
         self._instead = instead
@@ -94,16 +94,16 @@ class Wire(asyncio.Transport):
     def _answer(self) -> None:
         self._due = False
         if self._instead == "lost" and self._good < 0:
-            self._connection.connection_lost(None)
+            self.connection.connection_lost(None)
             return
         count = self._rng.randint(1, len(self._owed))
         now, self._owed = self._owed[:count], self._owed[count:]
         if self._broker.shuffles:
             self._rng.shuffle(now)
         data = b"".join(now)
-        while data and not self._connection.closed:
+        while data and not self.connection.closed:
             size = self._rng.choice((1, 7, 100, 5000))
-            self._connection.data_received(data[:size])
+            self.connection.data_received(data[:size])
             data = data[size:]
         if self._owed and not self._due:
             self._due = True
@@ -269,7 +269,7 @@ async def test_nobody_waits_for_a_connection_that_closed_while_it_was_idle() -> 
     connections = WindowConnections()
     await read(broker, 0, 100, connections)
     (wire,) = broker.wires
-    wire._connection.connection_lost(None)
+    wire.connection.connection_lost(None)
     assert offsets_in(await read(broker, 0, 100, connections)) == list(range(100))
     assert len(broker.wires) == 2
 

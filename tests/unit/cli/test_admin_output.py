@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from cometmq.cli.admin.command import Run
 from cometmq.cli.admin.commands.message_view import show, write_body
 from cometmq.cli.admin.output import Column, Form, Output, as_time
-from cometmq.cli.connection import Connection
+from cometmq.cli.connection import Connection, Security
 from cometmq.cli.doctor import screen as doctor_screen
 from cometmq.cli.main import app
 from cometmq.cli.markup import as_markup
@@ -36,15 +36,7 @@ def message(msg_id: str) -> MessageExt:
 
 
 def with_keys(file: Path) -> Connection:
-    return Connection.given(
-        namesrv_addr=None,
-        timeout_ms=1,
-        access_key=None,
-        secret_key=None,
-        credentials_file=file,
-        use_tls=False,
-        tls_file=None,
-    )
+    return Security(credentials_file=file).connection(None, 1)
 
 
 def test_no_escape_sequence_reaches_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

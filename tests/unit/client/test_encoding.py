@@ -9,6 +9,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.batches import decode_batch
 
 from cometmq.client.producing.encoding import MessageEncoder, batch_size, split_batches
 from cometmq.client.producing.selectors import select_by_hash
@@ -17,7 +18,6 @@ from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.headers import SendMessageRequestHeaderV2
-from cometmq.protocol.messages.batch import decode_batch
 from cometmq.protocol.messages.compression import CompressionType, decompress
 from cometmq.protocol.messages.ids import UniqueIdGenerator
 from cometmq.protocol.messages.properties import decode_properties
@@ -96,7 +96,7 @@ def test_a_batch_holds_its_messages_each_with_an_id() -> None:
     assert command.code == RequestCode.SEND_BATCH_MESSAGE
     assert fields.batch is True
     assert set(decode_properties(fields.properties or "")) == {"WAIT"}
-    entries = list(decode_batch(bytes(command.body)))
+    entries = decode_batch(bytes(command.body))
     assert [(e.flag, e.body) for e in entries] == [(i, b"%d" % i) for i in range(3)]
     ids = [decode_properties(e.properties.decode())["UNIQ_KEY"] for e in entries]
     assert ids == [m.unique_id for m in messages]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import string
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from cometmq.console import languages
 from cometmq.console.languages import said_in, sentences_of
 from cometmq.console.refusals import Refused
 from cometmq.errors import CometMQError
-from cometmq.model.keyed_text import TextKey, places_of
+from cometmq.model.keyed_text import TextKey
 
 SOURCE = Path(cometmq.__file__).parent
 LOCALES = Path(languages.__file__).parent / "locales"
@@ -32,6 +33,11 @@ def keys() -> dict[str, TextKey]:
     kinds = [kind for kind in TextKey.__subclasses__() if kind.__module__.startswith("cometmq.")]
     assert len({kind.__name__ for kind in kinds}) == len(kinds), "an id names one of them"
     return {key.id: key for kind in kinds for key in kind}
+
+
+def places_of(template: str) -> set[str]:
+    """Return the names of the places that a template has."""
+    return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
 
 
 def test_every_key_has_a_chinese_text_and_no_chinese_text_lacks_a_key() -> None:

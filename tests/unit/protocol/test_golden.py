@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.batches import decode_batch
 from tests.golden.golden import Golden, named, of_kind
 from tests.json_text import pretty
 from tests.unique_ids import parse_unique_id
@@ -38,7 +39,7 @@ from cometmq.protocol.fastjson.dialect import (
 )
 from cometmq.protocol.frame import FrameDecoder, SerializeType
 from cometmq.protocol.header import Header, header_to_ext
-from cometmq.protocol.messages.batch import decode_batch, encode_batch
+from cometmq.protocol.messages.batch import encode_batch
 from cometmq.protocol.messages.compression import decompress
 from cometmq.protocol.messages.ids import (
     encode_offset_id,
@@ -306,7 +307,7 @@ def test_records_of_one_answer(one: Golden) -> None:
 
 @golden("batch")
 def test_a_batch_is_read_and_written_byte_for_byte(one: Golden) -> None:
-    entries = list(decode_batch(one.data))
+    entries = decode_batch(one.data)
     for entry, java in zip(entries, one.input["messages"], strict=True):
         assert entry.flag == java["flag"]
         assert entry.body == bytes.fromhex(java["body"])

@@ -82,7 +82,6 @@ def test_offsets_are_told_by_mark_and_queue() -> None:
         [ph.msg_offset_entry("0", 3, [100, 101, 104]), ph.msg_offset_entry("1", 0, [7])]
     )
     assert offsets == "0 3 100,101,104;1 0 7"
-    assert ph.decode_msg_offsets(offsets) == {("0", 3): [100, 101, 104], ("1", 0): [7]}
     assert ph.decode_start_offsets("") == {}
 
 

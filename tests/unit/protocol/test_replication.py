@@ -35,14 +35,13 @@ def test_a_cut_at_any_byte_changes_nothing(cut: int) -> None:
     pieces = read(reader, stream[:cut]) + read(reader, stream[cut:])
     copied = {offset + i: byte for offset, part in pieces for i, byte in enumerate(part)}
     assert bytes(copied[offset] for offset in range(500, 505)) == b"abcde"
-    assert reader.is_between_frames
     assert len(copied) == 5
+    assert read(reader, encode_head(505, 1) + b"f") == [(505, b"f")]
 
 
 def test_a_body_is_given_before_all_of_it_has_come() -> None:
     reader = FrameReader()
     assert read(reader, encode_head(7, 100) + b"ab") == [(7, b"ab")]
-    assert not reader.is_between_frames
     assert read(reader, b"c") == [(9, b"c")]
 
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
+import structlog
 from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader
 from tests.waits import WAIT_S, until
 
@@ -19,6 +20,7 @@ from cometmq.errors import (
     ConnectError,
     ConnectionLostError,
     RemoteError,
+    RemotingError,
     RequestTimeoutError,
 )
 from cometmq.protocol.codes import ResponseCode
@@ -184,6 +186,21 @@ async def test_a_peer_that_stays_silent_is_given_up_with_its_connection() -> Non
         assert client.connected(far.address) is None
         await client.call(far.address, call(), WAIT_S)
         assert len(far.accepted) == 2
+        await client.close()
+
+
+async def test_a_lost_connection_is_logged_once_however_many_calls_waited_on_it() -> None:
+    async with far_and_client() as (far, _):
+        client = RemotingClient(limits=ConnectionLimits(silence_s=0.05))
+        connection = await client.connection(far.address)
+        with structlog.testing.capture_logs() as lines:
+            calls = [connection.call_nowait(call(-1), 0.06) for _ in range(40)]
+            failures = await asyncio.gather(*calls, return_exceptions=True)
+            await until(lambda: client.connected(far.address) is None)
+        assert all(isinstance(failure, RemotingError) for failure in failures)
+        (line,) = (line for line in lines if "silent" in line["event"])
+        assert (line["peer"], line["calls"]) == (far.address, 40)
+        assert "enough CPU" in line["remedy"]
         await client.close()
 
 

@@ -464,7 +464,10 @@ class ForbiddenDisk(Disk):
         ("store", "give the store to me: chown -R me {}/store"),
         ("empty", "give the store to me: chown -R me {}/empty"),
         ("other", "run as that user, or name another directory with storePathRootDir"),
-        ("other/missing/too", "have somebody who may make {}/other/missing/too and give it to me"),
+        (
+            "other/missing/too",
+            "ask a user who may write there to make {}/other/missing/too and to give it to me",
+        ),
     ],
 )
 def test_the_owner_of_nothing_but_a_store_is_to_be_changed(

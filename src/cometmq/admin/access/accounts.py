@@ -34,7 +34,7 @@ _ENABLE: Final = "a Java broker manages accounts only with aclEnable=true in its
 
 @dataclass(frozen=True, slots=True)
 class AccountFiles:
-    """Says which version the default account file of a broker has; `versions` those of all files by
+    """Holds the version of a broker's default account file; `versions` has those of all files by
     path, if the broker reports them.
     """
 
@@ -111,7 +111,7 @@ class Accounts(Room):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Say from which addresses requests need no signature (ACL 1.0); return the brokers'.
+        """Set the addresses that need no signature (ACL 1.0); return the brokers' addresses.
 
         `file` is the path of an account file at the brokers, by default conf/plain_acl.yml.
         """

@@ -105,9 +105,9 @@ class Brokers(BrokerReports, JavaBrokers):
     async def next_deletions(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, NextDeletion | None]:
-        """Return what `cometmq store explain` says first.
+        """Return which file each broker deletes next, as `cometmq store explain` says it.
 
-        That is None for a broker that has no files or is not a CometMQ broker.
+        It is None for a broker that has no files or is not a CometMQ broker.
         """
         infos = await self.runtime_info(cluster=cluster, broker=broker)
         return {address: next_deletion(info) for address, info in infos.items()}

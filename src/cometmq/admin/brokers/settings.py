@@ -35,7 +35,7 @@ class Setting:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the value differs from the default; not so if the default is not known."""
+        """Whether the value differs from the default; False if the default is not known."""
         return self.default is not None and not _same(self.value, self.default)
 
 

@@ -261,6 +261,8 @@ def slow(facts: GroupFacts) -> Iterator[Reason]:
         threads = sum(_threads(told.value) for told in members.values())
         if facts.orderly and _is_storm(facts):
             continue
+        # Brokers and members answer at different moments.
+        lag = max(lag, count)
         held_by = {"members": len(members), "held": count, "lag": lag, "topic": topic}
         yield Reason(
             Cause.SLOW_LISTENER,

@@ -82,7 +82,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Names a figure, and who told it when: the answer to `request` from the server at `address`.
+    """Holds a figure and its source: the answer to `request` from the server at `address`.
 
     `at_ms` is when the answer came, in ms since the epoch.
     """

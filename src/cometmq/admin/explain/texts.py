@@ -105,14 +105,14 @@ class Said(TextKey):
         "{members} members share {queues:# queue|# queues}: {idle} have none and cannot help"
     )
     SLOW_LISTENER = (
-        "the listener is slow: {members:# member holds|# members hold} {held:# message|# messages} of "
-        "the {lag} of topic {topic} that wait, and the listener takes {ms:.0f} ms each, and finishes "
+        "the listener is slow: {members:# member holds|# members hold} {held:,} of the {lag:,} messages "
+        "of topic {topic} that wait, and the listener takes {ms:.0f} ms for each and finishes "
         "{rate:.1f} a second with {threads:# thread|# threads}"
     )
     HANGING_LISTENER = (
-        "the listener is slow: {members:# member holds|# members hold} {held:# message|# messages} of "
-        "the {lag} of topic {topic} that wait, and the listener has finished none in the last minute: "
-        "it hangs, or takes very long"
+        "the listener is slow: {members:# member holds|# members hold} {held:,} of the {lag:,} messages "
+        "of topic {topic} that wait, and the listener has finished none in the last minute: it hangs, "
+        "or takes very long"
     )
     FLOW_CONTROLLED = (
         "members do not pull {count:# queue|# queues} at present: they hold as much as their flow "

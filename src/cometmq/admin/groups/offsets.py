@@ -54,8 +54,9 @@ class QueueOffsets:
     """The first and last offsets of a queue, and the offset that a group has committed there.
 
     Offsets count messages; the next message gets `max_offset`. `committed_offset` is None if the
-    group has no offset, or if the caller named no group. Even then it is known to begin
-    `from_beginning` in its retry topic, and where it has offsets in other queues of the topic.
+    group has no offset, or if the caller named no group. Even then `from_beginning` may say that
+    the group begins at the first message: it does so in its retry topic, and where it has offsets
+    in other queues of the topic.
     """
 
     queue: MessageQueue

@@ -1,4 +1,4 @@
-"""Shows up to when groups have read a topic, and sets which topics they may read.
+"""Shows the time up to which groups have read a topic, and sets which topics they may read.
 
 Command of mqadmin: setConsumeMode. Java: MQAdminExt.queryConsumeTimeSpan,
 updateAndGetGroupReadForbidden.
@@ -44,7 +44,7 @@ class GroupReading(Room):
     """Asks for, and sets, what groups read."""
 
     async def times(self, group: str, topic: str, *, broker: str | None = None) -> list[QueueTimes]:
-        """Return up to when a group has consumed each queue of a topic, sorted by queue.
+        """Return the time up to which a group has consumed each queue of a topic, sorted by queue.
 
         With `broker` only that one is asked; it reports nothing of a topic that it does not have.
         """

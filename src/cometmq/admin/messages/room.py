@@ -60,7 +60,7 @@ _CONSUME_TIMEOUT_S: Final = 15.0
 
 
 class NotYet(TextKey):
-    """Lists why a message may never be consumed that has not been consumed yet."""
+    """Lists why a message that is not consumed yet may never be."""
 
     NOT_SUBSCRIBED = "group {group} does not subscribe to topic {topic}"
 

@@ -105,7 +105,7 @@ class GroupHandlers:
             # One group that cannot be written would keep all others from the disk.
             encode_body(SubscriptionGroupWrapper(subscription_group_table={name: checked}))
         except ProtocolError as error:
-            raise _illegal(f"group {name} cannot be written down: {error}") from error
+            raise _illegal(f"group {name} cannot be stored: {error}") from error
         return checked
 
     async def delete(

@@ -68,7 +68,6 @@ class Revival:
         self._earlier = asyncio.Event()
         self._reader = parts.workers.worker("pop-reads")
         self.revived_count = 0
-        self.dead_letter_count = 0
         self.lost_count = 0
         state.on_due_earlier = self._earlier.set
 
@@ -174,7 +173,7 @@ class Revival:
         if not all(map(self._topics.is_written, by_topic)):
             await self._topics.written()
         if gone:
-            self._gone(state, gone, "the log has them no more")
+            self._gone(state, gone, "the log no longer has them")
         if damaged:
             # A copy would get a checksum of its own, and look sound. Clients refuse the original, which stays.
             self._gone(
@@ -249,7 +248,6 @@ class Revival:
             self._state.table.apply(c.Moved(state.key, moved, topic, queue_id, next_offset))
             self._state.after_write()
             if topic.startswith(names.DLQ_PREFIX):
-                self.dead_letter_count += len(moved)
                 log.info(
                     "messages given up", group=state.key[0], topic=state.key[1], messages=len(moved)
                 )

@@ -273,7 +273,7 @@ class Replication(Service):
             self._parts.store.note_own_end(there=True)
         except StoreError as error:
             log.warning(
-                "a start as a slave will not know that the log may differ from its master's",
+                "if this broker starts as a slave, it will not know that its log may differ from its master's",
                 reason=str(error),
             )
 

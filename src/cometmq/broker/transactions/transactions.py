@@ -131,7 +131,6 @@ class Transactions:
         self._published: _Progress | None = None
         self.committed_count = 0
         self.rolled_back_count = 0
-        self.given_up_count = 0
 
     @property
     def unresolved_count(self) -> int:
@@ -305,7 +304,6 @@ class Transactions:
         discarded.topic, discarded.queue_id = topic.topic_name, 0
         discarded.prepared_transaction_offset = half.record.physical_offset
         discarded.append_to(self._store)
-        self.given_up_count += 1
         self._given_up[half.first_offset] = None
         if len(self._given_up) > _MAX_GIVEN_UP:
             del self._given_up[next(iter(self._given_up))]
@@ -328,7 +326,7 @@ class Transactions:
         log.error(
             "half message lost",
             half_queue_offset=newest,
-            reason=fault or "the log has it no more",
+            reason=fault or "the log no longer has it",
         )
         self.table.resolve(first)
         self.ops.add([newest])

@@ -40,8 +40,9 @@ from cometmq.cli import connection
 from cometmq.cli.admin.completion import completer
 from cometmq.cli.admin.output import Column, Form, Output
 from cometmq.cli.admin.remedies import in_commands
-from cometmq.cli.connection import Connection
+from cometmq.cli.connection import Connection, Security
 from cometmq.cli.help import Command
+from cometmq.cli.spread import fields_of
 from cometmq.errors import CometMQError, ConfigError, ServersFailedError
 from cometmq.logs.plain import plain
 
@@ -92,16 +93,12 @@ _Yes = Annotated[
     bool,
     typer.Option("-y", "--yes", help="Destroy without asking first.", rich_help_panel="Output"),
 ]
+_SECURITY: Final = {each.name: (each.annotation, each.default) for each in fields_of(Security)}
 # The parameters that each command has, with their defaults.
 _CONNECTION: Final[dict[str, tuple[Any, object]]] = {
     "namesrv_addr": (connection.NamesrvAddr, None),
     "timeout_ms": (connection.TimeoutMs, _TIMEOUT_MS),
-    "access_key": (connection.AccessKey, None),
-    "secret_key": (connection.SecretKey, None),
-    "credentials_file": (connection.CredentialsFile, None),
-    "use_tls": (connection.UseTls, False),
-    "tls_file": (connection.TlsFile, None),
-    "ca_file": (connection.CaFile, None),
+    **_SECURITY,
 }
 
 
@@ -404,7 +401,8 @@ def _execute(function: Callable[[Run], Awaitable[None]], options: Mapping[str, A
     # Not on uvloop, nor with the other clients: a command is short, and importing them takes longer.
     import asyncio
 
-    connection = Connection.given(**{key: options[key] for key in _CONNECTION})
+    security = Security(**{key: options[key] for key in _SECURITY})
+    connection = security.connection(options["namesrv_addr"], options["timeout_ms"])
     out = Output(options["output"])
     if isinstance(sys.stdout, io.TextIOWrapper):  # of a terminal that knows no UTF-8, say
         sys.stdout.reconfigure(errors="backslashreplace")

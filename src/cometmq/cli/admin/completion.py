@@ -77,21 +77,15 @@ def _asked(
 ) -> list[str]:
     """Return the names that the cluster knows, none if it cannot be asked in time."""
     import asyncio
+    from dataclasses import fields
 
-    from cometmq.cli.connection import Connection
+    from cometmq.cli.connection import Security
     from cometmq.errors import CometMQError
 
     async def ask() -> list[str]:
-        connection = Connection.given(
-            namesrv_addr=given.get("namesrv_addr"),
-            timeout_ms=_DEADLINE_MS,
-            access_key=given.get("access_key"),
-            secret_key=given.get("secret_key"),
-            credentials_file=given.get("credentials_file"),
-            use_tls=bool(given.get("use_tls")),
-            tls_file=given.get("tls_file"),
-            ca_file=given.get("ca_file"),
-        )
+        options: dict[str, Any] = {each.name: given.get(each.name) for each in fields(Security)}
+        security = Security(**options)
+        connection = security.connection(given.get("namesrv_addr"), _DEADLINE_MS)
         async with connection.admin() as admin:
             async with asyncio.timeout(_DEADLINE_MS / 1000):
                 return sorted(await names(admin))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -15,10 +16,11 @@ import typer
 from cometmq.cli import connection
 from cometmq.cli.forms import Form, Output
 from cometmq.cli.help import Command, Group
+from cometmq.cli.spread import spread
 from cometmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cometmq.cli.bench.run import BenchResult
+    from cometmq.cli.bench.run import BenchResult, RunLimits
     from cometmq.cli.bench.screen import BenchScreen
     from cometmq.protocol.messages.compression import CompressionType
     from cometmq.remoting.credentials import Credentials
@@ -31,15 +33,6 @@ app = typer.Typer(
 
 _TRUTH: Final = "true|false"
 
-NamesrvAddr = Annotated[
-    str | None,
-    typer.Option(
-        "-n",
-        "--namesrvAddr",
-        metavar="HOST:PORT",
-        help="Name servers, separated by semicolons (default: NAMESRV_ADDR of the environment).",
-    ),
-]
 Topic = Annotated[str, typer.Option("-t", "--topic", help="Topic.")]
 Quantity = Annotated[
     int, typer.Option("-q", "--messageQuantity", help="Messages, 0: without end.", min=0)
@@ -69,6 +62,53 @@ SecretKey = Annotated[
     str | None,
     typer.Option("-sk", "--secretKey", help="Its secret key, with -a true."),
 ]
+
+
+@dataclass(frozen=True, repr=False)
+class Common:
+    """Holds the options that both benchmarks have."""
+
+    namesrv_addr: connection.NamesrvAddr = None
+    topic: Topic = "BenchmarkTest"
+    quantity: Quantity = 0
+    duration: Duration = 0
+    report_interval: ReportInterval = 10_000
+    output: Output = Form.TABLE
+    as_json: AsJson = False
+    save: Save = None
+    trace: MsgTraceEnable = "false"
+    acl: AclEnable = "false"
+    access_key: AccessKey = None
+    secret_key: SecretKey = None
+
+    def namesrv(self) -> str:
+        namesrv = self.namesrv_addr or os.environ.get("NAMESRV_ADDR")
+        if not namesrv:
+            raise ConfigError("no name server given: use -n HOST:PORT or set NAMESRV_ADDR")
+        return namesrv
+
+    def credentials(self) -> Credentials | None:
+        """Return the keys to sign requests with, or None. Java uses built-in keys for -a alone."""
+        if not truth("-a", self.acl):
+            if self.access_key is None and self.secret_key is None:
+                return None
+            raise ConfigError("-ak/-sk without -a true sign nothing; add -a true or leave them out")
+        if self.access_key is None or self.secret_key is None:
+            raise ConfigError("-a true needs both keys; add -ak ACCESSKEY and -sk SECRETKEY")
+
+        from cometmq.remoting.credentials import Credentials
+
+        return Credentials(self.access_key, self.secret_key)
+
+    def limits(self) -> RunLimits:
+        from cometmq.cli.bench.run import RunLimits
+
+        return RunLimits(self.quantity, self.duration, self.report_interval)
+
+    def screen(self) -> BenchScreen:
+        from cometmq.cli.bench.screen import BenchScreen
+
+        return BenchScreen(as_json=self.as_json or self.output is Form.JSON, save=self.save)
 
 
 _ThreadCount = Annotated[
@@ -125,10 +165,10 @@ _DelayLevel = Annotated[
 
 
 @app.command("producer", cls=Command)
+@spread
 def producer(
     *,
-    namesrv_addr: NamesrvAddr = None,
-    topic: Topic = "BenchmarkTest",
+    common: Common,
     thread_count: _ThreadCount = None,
     message_size: _MessageSize = 128,
     key_enable: _KeyEnable = "false",
@@ -139,38 +179,24 @@ def producer(
     compress_type: _CompressType = "ZLIB",
     compress_level: _CompressLevel = 5,
     compress_over: _CompressOver = 4096,
-    quantity: Quantity = 0,
-    duration: Duration = 0,
-    report_interval: ReportInterval = 10_000,
-    output: Output = Form.TABLE,
-    as_json: AsJson = False,
-    save: Save = None,
     delay_enable: _DelayEnable = "false",
     delay_level: _DelayLevel = None,
-    trace: MsgTraceEnable = "false",
-    acl: AclEnable = "false",
-    access_key: AccessKey = None,
-    secret_key: SecretKey = None,
-    use_tls: connection.UseTls = False,
-    tls_file: connection.TlsFile = None,
-    ca_file: connection.CaFile = None,
+    encryption: connection.Encryption,
 ) -> None:
     """Send, time every send, and compare the acknowledged messages with those that the brokers
     stored.
     """
-    credentials = _credentials(acl, access_key, secret_key)
+    credentials = common.credentials()
     _refuse_delays(delay_enable, delay_level)
     compression = _compression(compress_enable, compress_type, compress_level)
 
     from cometmq.cli.bench.producer import ProducerBench, ProducerSettings
-    from cometmq.cli.bench.run import RunLimits
-    from cometmq.cli.bench.screen import BenchScreen
 
     asynchronous = truth("-y", async_enable)
     concurrency = thread_count or (1024 if asynchronous else 64)
     settings = ProducerSettings(
-        namesrv=_namesrv(namesrv_addr),
-        topic=topic.strip(),
+        namesrv=common.namesrv(),
+        topic=common.topic.strip(),
         concurrency=concurrency,
         message_size_bytes=message_size,
         key_enable=truth("-k", key_enable),
@@ -179,17 +205,17 @@ def producer(
         asynchronous=asynchronous,
         compression=compression,
         compress_over_bytes=compress_over,
-        trace=truth("-m", trace),
+        trace=truth("-m", common.trace),
         credentials=credentials,
-        tls=connection.tls_of_options(use_tls, tls_file, ca_file),
-        limits=RunLimits(quantity, duration, report_interval),
+        tls=encryption.tls(),
+        limits=common.limits(),
     )
-    screen = BenchScreen(as_json=as_json or output is Form.JSON, save=save)
+    screen = common.screen()
     screen.say(
         f"topic: {settings.topic}, threadCount: {concurrency}, messageSize: {message_size}, "
         f"keyEnable: {key_enable}, propertySize: {property_size}, tagCount: {tag_count}, "
-        f"messageQuantity: {quantity}, asyncEnable: {async_enable}, "
-        f"compressEnable: {compress_enable}, reportInterval: {report_interval}"
+        f"messageQuantity: {common.quantity}, asyncEnable: {async_enable}, "
+        f"compressEnable: {compress_enable}, reportInterval: {common.report_interval}"
     )
     _run(lambda: ProducerBench(settings).run(screen), screen)
 
@@ -246,35 +272,23 @@ _ConsumeFrom = Annotated[
 
 
 @app.command("consumer", cls=Command)
+@spread
 def consumer(
     *,
-    namesrv_addr: NamesrvAddr = None,
-    topic: Topic = "BenchmarkTest",
+    common: Common,
     thread_count: _ThreadCountOfConsumer = 20,
     group_prefix: _GroupPrefix = "benchmark_consumer",
     suffix_enable: _SuffixEnable = "false",
     filter_type: _FilterType = None,
     expression: _Expression = None,
     consume_from: _ConsumeFrom = "last",
-    quantity: Quantity = 0,
-    duration: Duration = 0,
-    report_interval: ReportInterval = 10_000,
-    output: Output = Form.TABLE,
-    as_json: AsJson = False,
-    save: Save = None,
     fail_rate: Annotated[float, typer.Option("-r", "--failRate", hidden=True)] = 0.0,
-    trace: MsgTraceEnable = "false",
-    acl: AclEnable = "false",
-    access_key: AccessKey = None,
-    secret_key: SecretKey = None,
-    use_tls: connection.UseTls = False,
-    tls_file: connection.TlsFile = None,
-    ca_file: connection.CaFile = None,
+    encryption: connection.Encryption,
 ) -> None:
     """Consume, time every delivery, and compare the deliveries with the offsets that the group
     committed.
     """
-    credentials = _credentials(acl, access_key, secret_key)
+    credentials = common.credentials()
     if fail_rate:
         raise ConfigError(
             f"-r {fail_rate}: the benchmark's consumer refuses no messages, for they would come "
@@ -283,8 +297,6 @@ def consumer(
     tags = _tag_expression(filter_type, expression)
 
     from cometmq.cli.bench.consumer import ConsumerBench, ConsumerSettings
-    from cometmq.cli.bench.run import RunLimits
-    from cometmq.cli.bench.screen import BenchScreen
     from cometmq.model.results import ConsumeFromWhere
     from cometmq.runtime.clock import SYSTEM_CLOCK
 
@@ -295,22 +307,22 @@ def consumer(
     if truth("-p", suffix_enable):
         group = f"{group}_{SYSTEM_CLOCK.now_ms() % 100}"
     settings = ConsumerSettings(
-        namesrv=_namesrv(namesrv_addr),
-        topic=topic.strip(),
+        namesrv=common.namesrv(),
+        topic=common.topic.strip(),
         group=group,
         concurrency=thread_count,
         tags=tags,
         consume_from=places[consume_from],
-        trace=truth("-m", trace),
+        trace=truth("-m", common.trace),
         credentials=credentials,
-        tls=connection.tls_of_options(use_tls, tls_file, ca_file),
-        limits=RunLimits(quantity, duration, report_interval),
+        tls=encryption.tls(),
+        limits=common.limits(),
     )
-    screen = BenchScreen(as_json=as_json or output is Form.JSON, save=save)
+    screen = common.screen()
     screen.say(
         f"topic: {settings.topic}, threadCount {thread_count}, group: {group}, "
         f"suffix: {suffix_enable}, expression: {tags}, from: {consume_from}, "
-        f"messageQuantity: {quantity}, reportInterval: {report_interval}"
+        f"messageQuantity: {common.quantity}, reportInterval: {common.report_interval}"
     )
     _run(lambda: ConsumerBench(settings).run(screen), screen)
 
@@ -339,20 +351,6 @@ def _run(bench: Callable[[], Coroutine[Any, Any, BenchResult]], screen: BenchScr
         raise typer.Exit(1)
 
 
-def _credentials(acl: str, access_key: str | None, secret: str | None) -> Credentials | None:
-    """Return the keys to sign requests with, or None. Java uses built-in keys for -a alone."""
-    if not truth("-a", acl):
-        if access_key is None and secret is None:
-            return None
-        raise ConfigError("-ak/-sk without -a true sign nothing; add -a true or leave them out")
-    if access_key is None or secret is None:
-        raise ConfigError("-a true needs both keys; add -ak ACCESSKEY and -sk SECRETKEY")
-
-    from cometmq.remoting.credentials import Credentials
-
-    return Credentials(access_key, secret)
-
-
 def _tag_expression(filter_type: str | None, expression: Path | None) -> str:
     if filter_type is None and expression is None:
         return "*"
@@ -366,10 +364,3 @@ def _tag_expression(filter_type: str | None, expression: Path | None) -> str:
         return expression.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"-e {expression} cannot be read: {error}") from error
-
-
-def _namesrv(option: str | None) -> str:
-    namesrv = option or os.environ.get("NAMESRV_ADDR")
-    if not namesrv:
-        raise ConfigError("no name server given: use -n HOST:PORT or set NAMESRV_ADDR")
-    return namesrv

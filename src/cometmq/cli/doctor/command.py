@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cometmq.cli import connection
-from cometmq.cli.connection import Connection
+from cometmq.cli.connection import Connection, Security
 from cometmq.cli.forms import Form, Output
+from cometmq.cli.spread import spread
 
 if TYPE_CHECKING:
     from cometmq.model.finding import Finding
@@ -36,7 +36,9 @@ class Kind(Enum):
 _DEFAULT_ADDRESSES: Final = {Kind.BROKER: "127.0.0.1:10911", Kind.NAMESRV: "127.0.0.1:9876"}
 
 
+@spread
 def doctor(
+    *,
     namesrv_addr: Annotated[
         str | None,
         typer.Option(
@@ -63,12 +65,7 @@ def doctor(
         ),
     ] = 5.0,
     output: Output = Form.TABLE,
-    access_key: connection.AccessKey = None,
-    secret_key: connection.SecretKey = None,
-    credentials_file: connection.CredentialsFile = None,
-    use_tls: connection.UseTls = False,
-    tls_file: connection.TlsFile = None,
-    ca_file: connection.CaFile = None,
+    security: Security,
 ) -> None:
     """Check installation, machine, configuration, disk and cluster, and say what to do.
 
@@ -79,16 +76,7 @@ def doctor(
     from cometmq.runtime.configuration.config import load_properties
     from cometmq.runtime.loop import run
 
-    given = Connection.given(
-        namesrv_addr=namesrv_addr,
-        timeout_ms=int(timeout_s * 1000),
-        access_key=access_key,
-        secret_key=secret_key,
-        credentials_file=credentials_file,
-        use_tls=use_tls,
-        tls_file=tls_file,
-        ca_file=ca_file,
-    )
+    given = security.connection(namesrv_addr, int(timeout_s * 1000))
     properties = load_properties(config_file) if config_file is not None else None
     areas = run(_examine(properties, config_file, given, timeout_s))
     if output is Form.JSON:
@@ -98,7 +86,9 @@ def doctor(
     raise typer.Exit(worst(finding for findings in areas.values() for finding in findings))
 
 
+@spread
 def probe(
+    *,
     kind: Annotated[Kind, typer.Argument(help="The kind of server.")],
     address: Annotated[
         str | None,
@@ -117,12 +107,7 @@ def probe(
         ),
     ] = 3.0,
     output: Output = Form.TABLE,
-    access_key: connection.AccessKey = None,
-    secret_key: connection.SecretKey = None,
-    credentials_file: connection.CredentialsFile = None,
-    use_tls: connection.UseTls = False,
-    tls_file: connection.TlsFile = None,
-    ca_file: connection.CaFile = None,
+    security: Security,
 ) -> None:
     """Ask one server whether it serves: for the health checks of containers.
 
@@ -136,16 +121,7 @@ def probe(
     from cometmq.runtime.loop import run
 
     asked = address or _DEFAULT_ADDRESSES[kind]
-    given = Connection.given(
-        namesrv_addr=None,
-        timeout_ms=int(timeout_s * 1000),
-        access_key=access_key,
-        secret_key=secret_key,
-        credentials_file=credentials_file,
-        use_tls=use_tls,
-        tls_file=tls_file,
-        ca_file=ca_file,
-    )
+    given = security.connection(None, int(timeout_s * 1000))
     fault = run(
         ask(
             kind.value,

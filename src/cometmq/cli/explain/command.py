@@ -7,13 +7,15 @@ if something given does not fit.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cometmq.cli import connection as c
 from cometmq.cli.forms import Form, Output
 from cometmq.cli.help import Command, Group
+from cometmq.cli.spread import spread
 from cometmq.errors import ConfigError, RemoteError, RouteNotFoundError
 
 if TYPE_CHECKING:
@@ -55,62 +57,62 @@ Broker = Annotated[
     ),
 ]
 
+
+@dataclass(frozen=True)
+class Question:
+    """Holds the options that all questions have."""
+
+    namesrv_addr: c.NamesrvAddr = None
+    deadline_s: Deadline = _DEADLINE_S
+    output: Output = Form.TABLE
+
+
 Ask = Callable[["AdminClient", float, "Step | None"], Awaitable["Explanation"]]
 
 
 @app.callback()
+@spread
 def connect(
     context: typer.Context,
+    *,
     namesrv_addr: c.NamesrvAddr = None,
     timeout_ms: c.TimeoutMs = _TIMEOUT_MS,
-    access_key: c.AccessKey = None,
-    secret_key: c.SecretKey = None,
-    credentials_file: c.CredentialsFile = None,
-    use_tls: c.UseTls = False,
-    tls_file: c.TlsFile = None,
-    ca_file: c.CaFile = None,
+    security: c.Security,
 ) -> None:
     """Say why a group is behind, a message not delivered or a write refused, and what comes next.
 
     Changes nothing. The exit status is 0 if nothing is wrong, 1 if something is or could not be
     asked, 2 if something given does not fit.
     """
-    context.obj = {
-        "namesrv_addr": namesrv_addr,
-        "timeout_ms": timeout_ms,
-        "access_key": access_key,
-        "secret_key": secret_key,
-        "credentials_file": credentials_file,
-        "use_tls": use_tls,
-        "tls_file": tls_file,
-        "ca_file": ca_file,
-    }
+    context.obj = (security, namesrv_addr, timeout_ms)
 
 
 @app.command("group", cls=Command)
+@spread
 def group(
     context: typer.Context,
+    *,
     name: Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.")],
     topic: Annotated[
         str | None,
         typer.Option("-t", "--topic", help="Look at this topic only."),
     ] = None,
     cluster: Cluster = None,
-    namesrv_addr: c.NamesrvAddr = None,
-    deadline_s: Deadline = _DEADLINE_S,
-    output: Output = Form.TABLE,
+    question: Question,
 ) -> None:
     """Say why a group is behind: its members, listeners, queues, offsets, filters and permissions."""
 
     def ask(admin: AdminClient, deadline: float, step: Step | None) -> Awaitable[Explanation]:
         return admin.explain.group(name, topic, cluster=cluster, deadline_s=deadline, on_step=step)
 
-    _explain(context, ask, namesrv_addr, deadline_s, output)
+    _explain(context, ask, question)
 
 
 @app.command("message", cls=Command)
+@spread
 def message(
     context: typer.Context,
+    *,
     message_id: Annotated[
         str, typer.Argument(metavar="ID", help="An offset id, or with --topic a unique id.")
     ],
@@ -119,9 +121,7 @@ def message(
         str | None,
         typer.Option("-g", "--group", help="Ask for this group only."),
     ] = None,
-    namesrv_addr: c.NamesrvAddr = None,
-    deadline_s: Deadline = _DEADLINE_S,
-    output: Output = Form.TABLE,
+    question: Question,
 ) -> None:
     """Follow a message: stored, indexed, filtered, pulled by whom, retried, dead-lettered, deleted."""
 
@@ -130,12 +130,14 @@ def message(
             message_id, topic, group=group_name, deadline_s=deadline, on_step=step
         )
 
-    _explain(context, ask, namesrv_addr, deadline_s, output)
+    _explain(context, ask, question)
 
 
 @app.command("write", cls=Command)
+@spread
 def write(
     context: typer.Context,
+    *,
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", help="The topic that messages are sent to.")
     ],
@@ -150,9 +152,7 @@ def write(
     ] = None,
     cluster: Cluster = None,
     broker: Broker = None,
-    namesrv_addr: c.NamesrvAddr = None,
-    deadline_s: Deadline = _DEADLINE_S,
-    output: Output = Form.TABLE,
+    question: Question,
 ) -> None:
     """Say why brokers refuse messages of a topic, or why producers do not choose them."""
 
@@ -161,34 +161,34 @@ def write(
             topic, size=size, cluster=cluster, broker=broker, deadline_s=deadline, on_step=step
         )
 
-    _explain(context, ask, namesrv_addr, deadline_s, output)
+    _explain(context, ask, question)
 
 
 @app.command("disk", cls=Command)
+@spread
 def disk(
     context: typer.Context,
+    *,
     cluster: Cluster = None,
     broker: Broker = None,
-    namesrv_addr: c.NamesrvAddr = None,
-    deadline_s: Deadline = _DEADLINE_S,
-    output: Output = Form.TABLE,
+    question: Question,
 ) -> None:
     """Say which file of the commit log each broker deletes next, when and why."""
 
     def ask(admin: AdminClient, deadline: float, step: Step | None) -> Awaitable[Explanation]:
         return admin.explain.disk(cluster=cluster, broker=broker, deadline_s=deadline, on_step=step)
 
-    _explain(context, ask, namesrv_addr, deadline_s, output)
+    _explain(context, ask, question)
 
 
 @app.command("restart", cls=Command)
+@spread
 def restart(
     context: typer.Context,
+    *,
     cluster: Cluster = None,
     broker: Broker = None,
-    namesrv_addr: c.NamesrvAddr = None,
-    deadline_s: Deadline = _DEADLINE_S,
-    output: Output = Form.TABLE,
+    question: Question,
 ) -> None:
     """Say what the restart of each broker would cost: log to read, queues, clients that wait."""
 
@@ -197,26 +197,23 @@ def restart(
             cluster=cluster, broker=broker, deadline_s=deadline, on_step=step
         )
 
-    _explain(context, ask, namesrv_addr, deadline_s, output)
+    _explain(context, ask, question)
 
 
 def _explain(
     context: typer.Context,
     ask: Ask,
-    namesrv_addr: str | None,
-    deadline_s: float,
-    output: Form,
+    question: Question,
 ) -> None:
     """Connect, ask, show the answer and end with its exit status."""
     from cometmq.cli.explain import screen
     from cometmq.runtime.loop import run
 
-    given: dict[str, Any] = dict(context.obj)
-    given["namesrv_addr"] = namesrv_addr or given["namesrv_addr"]
-    connection = c.Connection.given(**given)
-    with screen.progress(quiet=output is Form.JSON) as step:
-        explanation = run(_asked(connection, ask, deadline_s, step))
-    if output is Form.JSON:
+    security, general_addr, timeout_ms = context.obj
+    connection = security.connection(question.namesrv_addr or general_addr, timeout_ms)
+    with screen.progress(quiet=question.output is Form.JSON) as step:
+        explanation = run(_asked(connection, ask, question.deadline_s, step))
+    if question.output is Form.JSON:
         screen.print_json(explanation)
     else:
         screen.print_text(explanation)

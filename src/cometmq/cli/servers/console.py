@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cometmq.cli import connection
-from cometmq.cli.connection import Connection
+from cometmq.cli.connection import Security
 from cometmq.cli.help import Command, Group
 from cometmq.cli.servers.serving import (
     LogFileMib,
@@ -21,6 +21,7 @@ from cometmq.cli.servers.serving import (
     say,
     serve,
 )
+from cometmq.cli.spread import spread
 from cometmq.errors import ConfigError
 from cometmq.logs.file import FILE_MIB, KEPT_FILES
 from cometmq.runtime.loop import run
@@ -97,6 +98,7 @@ _Root = Annotated[Path, typer.Option(metavar="DIR", help="Where the audit log is
 
 
 @app.callback(invoke_without_command=True)
+@spread
 def console(
     context: typer.Context,
     *,
@@ -114,12 +116,7 @@ def console(
     certificate_key: _CertificateKey = None,
     page_wait_ms: _PageWaitMs = 1000,
     timeout_ms: connection.TimeoutMs = 5000,
-    access_key: connection.AccessKey = None,
-    secret_key: connection.SecretKey = None,
-    credentials_file: connection.CredentialsFile = None,
-    use_tls: connection.UseTls = False,
-    tls_file: connection.TlsFile = None,
-    ca_file: connection.CaFile = None,
+    security: Security,
     open_to_all: Open = False,
     log_level: LogLevel = None,
     log_file: LogPath = None,
@@ -138,16 +135,7 @@ def console(
     from cometmq.runtime.sockets.address_list import AddressList
 
     begin_log(log_level or "warning", log_file, log_format, log_file_mib, log_files)
-    given = Connection.given(
-        namesrv_addr=namesrv_addr,
-        timeout_ms=timeout_ms,
-        access_key=access_key,
-        secret_key=secret_key,
-        credentials_file=credentials_file,
-        use_tls=use_tls,
-        tls_file=tls_file,
-        ca_file=ca_file,
-    )
+    given = security.connection(namesrv_addr, timeout_ms)
     who, passwords = _chosen_accounts(accounts, no_login=no_login)
     config = ConsoleConfig(
         admin=given.admin(),

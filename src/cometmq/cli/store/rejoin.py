@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cometmq.cli import connection
-from cometmq.cli.connection import Connection
+from cometmq.cli.connection import Connection, Security
 from cometmq.cli.forms import Form, Output
+from cometmq.cli.spread import spread
 from cometmq.cli.store.options import CommitLogDirectory, Directory, Settings, config_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _Everything = Annotated[
 ]
 
 
+@spread
 def rejoin(
     directory: Directory,
     *,
@@ -45,12 +47,7 @@ def rejoin(
     write: _Write = False,
     everything: _Everything = False,
     timeout_ms: connection.TimeoutMs = 5_000,
-    access_key: connection.AccessKey = None,
-    secret_key: connection.SecretKey = None,
-    credentials_file: connection.CredentialsFile = None,
-    use_tls: connection.UseTls = False,
-    tls_file: connection.TlsFile = None,
-    ca_file: connection.CaFile = None,
+    security: Security,
 ) -> None:
     """Cut off the end of this log that the master's log does not have, so that a slave can go on.
 
@@ -67,16 +64,7 @@ def rejoin(
 
     # The rebuilding starts a store, whose log lines would repeat what the screen shows.
     configure_logging("error")
-    given = Connection.given(
-        namesrv_addr=None,
-        timeout_ms=timeout_ms,
-        access_key=access_key,
-        secret_key=secret_key,
-        credentials_file=credentials_file,
-        use_tls=use_tls,
-        tls_file=tls_file,
-        ca_file=ca_file,
-    )
+    given = security.connection(None, timeout_ms)
     config = config_of(directory, settings, commit_log)
     with screen.progress() as progress:
         with open_offline(config) as store:

@@ -82,7 +82,9 @@ class LatencyFaults:
         until_s = self._now_s() + pause_ms / 1000
         if pause_ms and until_s > fault.available_at_s:
             fault.available_at_s = until_s
-            log.info("a broker is left alone", broker=broker_name, ms=pause_ms, failed=failed)
+            log.info(
+                "a broker is not chosen for a while", broker=broker_name, ms=pause_ms, failed=failed
+            )
 
     def available(self, broker_name: str) -> bool:
         """Say whether no pause of the broker is under way."""

@@ -42,7 +42,7 @@ class GroupOptions(TracedOptions):
         check_range("consume_max_span", self.consume_max_span, 1, 65535)
         if self.consume_timestamp_ms is not None:
             check_range("consume_timestamp_ms", self.consume_timestamp_ms, 0, 2**63 - 1)
-        strategy = "an allocation strategy, allocate_averagely say"
+        strategy = "an allocation strategy, such as allocate_averagely"
         check_callable("allocation", self.allocation, strategy)
         self.message_model = choice("message_model", self.message_model, MessageModel)
         self.consume_from = choice("consume_from", self.consume_from, ConsumeFromWhere)

@@ -1,4 +1,4 @@
-"""Says what a listener means that returns nothing: that its messages are consumed, or the old meaning."""
+"""Says what a listener means by returning nothing: that its messages are consumed, or the old meaning."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_none_means(none_means: object) -> ConsumeResult:
     result = choice("none_means", none_means, ConsumeResult)
     if result is not ConsumeResult.SUCCESS:
         warnings.warn(
-            f"none_means={result} is deprecated and will go: a listener that returns None has "
+            f"none_means={result} is deprecated and will be removed: a listener that returns None has "
             "consumed its messages; raise an exception, or return ConsumeResult.RECONSUME_LATER, to "
             "have them come again",
             DeprecationWarning,

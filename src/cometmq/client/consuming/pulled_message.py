@@ -1,4 +1,6 @@
-"""Provides the message over which a lite pull consumer iterates, with which its user says what became of it."""
+"""Provides the message over which a lite pull consumer iterates, and which its user acknowledges or
+gives back.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ size  field
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, final
 
 from cometmq.errors import ProtocolError
@@ -83,18 +83,9 @@ def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
     return b"".join(parts)
 
 
-def decode_batch(data: bytes) -> Iterator[BatchEntry]:
-    """Decode the sub-messages one by one. Raise ProtocolError when the sizes contradict each other."""
-    count = position = 0
-    while position < len(data):
-        entries, position = decode_some(data, position, count, 1)
-        count += 1
-        yield entries[0]
-
-
 def decode_some(data: bytes, position: int, count: int, most: int) -> tuple[list[BatchEntry], int]:
     """Decode up to `most` sub-messages from `position` on, behind `count` others; return them and the
-    position of the next one. Raise ProtocolError as `decode_batch` does.
+    position of the next one. Raise ProtocolError when the sizes contradict each other.
     """
     entries: list[BatchEntry] = []
     length = len(data)

@@ -157,14 +157,6 @@ def decode_start_offsets(info: str) -> dict[tuple[str, int], int]:
     }
 
 
-def decode_msg_offsets(info: str) -> dict[tuple[str, int], list[int]]:
-    """Return the offsets by mark and queue id. Raise ProtocolError."""
-    return {
-        (mark, _integer(queue_id)): [_integer(each) for each in offsets.split(",")]
-        for mark, queue_id, offsets in _entries(info)
-    }
-
-
 def decode_order_counts(info: str) -> dict[tuple[str, str], int]:
     """Return how often messages were delivered before, by mark and `qo<queue id>%<offset>`, or by mark and
     queue id for all of a queue. Raise ProtocolError.

@@ -404,8 +404,8 @@ class Disk:
         fault = f"{path} belongs to the user {self.owner(path)} and {self.user()} may not {may_not} there"
         if path != wanted:
             return (
-                f"{fault}: have somebody who may make {wanted} and give it to {self.user()}, or name "
-                "another directory with storePathRootDir"
+                f"{fault}: ask a user who may write there to make {wanted} and to give it to "
+                f"{self.user()}, or name another directory with storePathRootDir"
             )
         remedy = "name another directory with storePathRootDir"
         if _may_be_store(path):

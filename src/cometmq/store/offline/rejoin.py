@@ -260,7 +260,7 @@ def rejoin(
         files = [file.path for file in log.files if file.end > plan.cut]
         if (log.end, files) != (plan.own_end, plan.files):
             raise StoreError(
-                f"{config.commit_log_path} has changed since it was looked at: do it again"
+                f"{config.commit_log_path} has changed since it was looked at: run the command again"
             )
         # From here on a crash must not look like a clean stop.
         disk.write(config.abort_path, b"rejoin")

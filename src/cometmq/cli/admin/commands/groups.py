@@ -54,9 +54,13 @@ def _flag(letter: str, name: str, text: str) -> Any:
     return typer.Option(letter, f"--{name}", metavar=TRUTH, parser=truth, help=text)
 
 
-_FromMin = Annotated[Any, _flag("-m", "consumeFromMinEnable", "May it begin at the first message?")]
-_Broadcast = Annotated[Any, _flag("-d", "consumeBroadcastEnable", "May it consume as broadcasts?")]
-_Orderly = Annotated[Any, _flag("-o", "consumeMessageOrderly", "Does it consume in order?")]
+_FromMin = Annotated[
+    Any, _flag("-m", "consumeFromMinEnable", "Whether it may begin at the first message.")
+]
+_Broadcast = Annotated[
+    Any, _flag("-d", "consumeBroadcastEnable", "Whether it may consume as broadcasts.")
+]
+_Orderly = Annotated[Any, _flag("-o", "consumeMessageOrderly", "Whether it consumes in order.")]
 _RetryQueues = Annotated[
     int, typer.Option("-q", "--retryQueueNums", help="How many queues its retry topic has.")
 ]
@@ -109,7 +113,9 @@ async def update_sub_group(
     *,
     broker: Broker = None,
     cluster: Cluster = None,
-    consume_enable: Annotated[Any, _flag("-s", "consumeEnable", "May it consume?")] = "true",
+    consume_enable: Annotated[
+        Any, _flag("-s", "consumeEnable", "Whether it may consume.")
+    ] = "true",
     from_min: _FromMin = "false",
     broadcast: _Broadcast = "false",
     orderly: _Orderly = "false",
@@ -191,7 +197,7 @@ async def delete_sub_group(
     broker: Broker = None,
     cluster: Cluster = None,
     remove_offset: Annotated[
-        Any, _flag("-r", "removeOffset", "Delete the group's offsets, too?")
+        Any, _flag("-r", "removeOffset", "Whether to delete the group's offsets, too.")
     ] = "false",
 ) -> None:
     """Delete a group, and at a whole cluster its retry topic and its dead letters, too."""

@@ -178,7 +178,7 @@ async def reset_flush_offset(
         str, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="The slave.")
     ],
 ) -> None:
-    """Set up to where a slave takes its master's log for flushed."""
+    """Set how much of its master's log a slave takes for flushed."""
     await run.change(
         f"reset the flush offset of the master to {offset}",
         [broker],

@@ -263,7 +263,7 @@ async def _found(run: Run, msg_id: str, topic: str | None, cluster: str | None) 
         if topic is not None:
             raise
         raise ConfigError(
-            f"{error}; for the unique id that a producer gave, say the topic by -t"
+            f"{error}; for the unique id that a producer gave, name the topic by -t"
         ) from error
     except CometMQError as error:
         run.failed(f"message {msg_id}", error)

@@ -361,7 +361,7 @@ async def order_config(
             run.out.record({"topic": topic, "orderConf": found})
     elif method is OrderMethod.PUT:
         if not config:
-            raise ConfigError("--method put needs --orderConf, 'broker-a:4;broker-b:4' say")
+            raise ConfigError("--method put needs --orderConf, such as 'broker-a:4;broker-b:4'")
         text = config
         await run.change(
             f"set the order configuration of topic {topic} to {text}",
