@@ -366,9 +366,7 @@ ILLEGAL = (
     "Java fails in its code (1, which makes a client send it to the next broker); 13 says that the"
     " message itself is at fault"
 )
-LIMITED = (
-    "Java 5.3.3 ignores maxMsgBytes; asking for fewer bytes than a broker may send is honoured"
-)
+LIMITED = "Java ignores maxMsgBytes; asking for fewer bytes than a broker may send is honoured"
 TOLD = "Java closes the connection; ours says first which limit the frame exceeds"
 NAMELESS = "Java takes it for a request about nothing; ours names the field that is missing"
 
