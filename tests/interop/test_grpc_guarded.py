@@ -40,16 +40,16 @@ GUARDED = {
 COUNT = 3
 PYTHON = "python-grpc"
 LABELS = [PYTHON, *(label for label in CLIENTS if label != "rust-grpc" or with_rust())]
-# Clients for Node and Python check certificates and take their authorities from here.
-AUTHORITIES = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+# These clients check certificates and take their authorities from here: Node and Python, and Rust.
+AUTHORITIES = ("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "SSL_CERT_FILE")
 
 
 def made_place(stack: ExitStack, directory: Path) -> RunningProxy:
     authority = Authority(directory)
     pair = authority.sign("proxy", "IP:127.0.0.1")
-    stack.enter_context(pytest.MonkeyPatch.context()).setenv(
-        AUTHORITIES, str(authority.certificate)
-    )
+    environment = stack.enter_context(pytest.MonkeyPatch.context())
+    for name in AUTHORITIES:
+        environment.setenv(name, str(authority.certificate))
     cluster = stack.enter_context(Cluster(properties=GUARDED, namesrv_properties=GUARDED))
     with AdminClient(cluster.namesrv, credentials=ADMIN) as admin:
         admin.access.create_user(SHOP.access_key, SHOP.secret_key, cluster="DefaultCluster")
