@@ -34,6 +34,8 @@ COMMON: Final[Masks] = (
     (r"TPS: [0-9.]+", "TPS: RATE"),
     (r"(spentTimeMills|commitLogOffset|physicOffset)=\d+", r"\1=N"),
     (r"CommitLog Offset: +\d+", "CommitLog Offset: PLACE"),
+    # Ours say that they are of 5.3.3.
+    (r"\bV\d_\d_\d\b", "VERSION"),
     # Names that Java gives objects and functions.
     (r"@[0-9a-f]{5,8}\b|/0x[0-9a-f]+", ""),
     # The table of who subscribes of a Java broker 5.3 holds topics in place of groups. A mask before these
@@ -54,7 +56,6 @@ COMMON_4: Final[Masks] = (
     (r", }", "}"),
     (r"(storeSize|physicSize)=\d+", r"\1=N"),
     (r"^%RETRY%mqadmin-billing-4 .*", ""),
-    (r"\bV\d_\d_\d\b", "VERSION"),
 )
 
 
