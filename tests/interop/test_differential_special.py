@@ -488,7 +488,7 @@ def without_overflows(theirs: Answer) -> Answer:
 def with_place(theirs: Answer) -> Answer:
     """Add the place that a half message was meant for."""
     place = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
-    records = (record | place if "TRAN_MSG" in record else record for record in theirs.records)
+    records = ({**record, **(place if "TRAN_MSG" in record else {})} for record in theirs.records)
     return replace(theirs, records=tuple(records))
 
 
