@@ -6,7 +6,7 @@
 Brokers without protection, with ACL 1.0, with ACL 2.0, with TLS, and with ACL 2.0 and TLS run
 beside each other and are loaded in turn, never two of them at once. All loads repeat the same 4,000
 messages, so that the generator need not sign while it measures; they are signed as Java's clients
-sign. Java's last release with ACL 1.0 is 5.2, so it is compared with a 5.2 without; the rest is 5.3.
+sign. Java's last release with ACL 1.0 is 5.2, so it is compared with a 5.2 without; the rest is the newest.
 A number in the table is the median of the rounds. The exit status is 1 when a send failed or an
 acknowledged message was not stored. A run does not begin on a disk that it may fill, and ends as soon
 as a broker refuses every send.
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from tests.certificates import Authority
 from tests.interop.guarded import OWNER, Acl1Broker, Acl2Broker, plain_acl
-from tests.interop.peers import JavaBroker
+from tests.interop.peers import NEWEST_JAVA, JavaBroker
 
 from benchmarks import report
 from benchmarks.door import OPEN, Door
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from benchmarks.report import Cells
 
+NEWEST = f"Java {NEWEST_JAVA}"
 ROWS = (Row(64, 1, 1024), Row(4, 32, 1024))
 HERE = Path(__file__).parent
 BEGIN = "<!-- access:begin (written by `python -m benchmarks.access`) -->"
@@ -98,12 +99,12 @@ class Case:
 
 
 CASES = (
-    Case("Java", "none", "Java 5.3", OPEN),
+    Case("Java", "none", NEWEST, OPEN),
     Case("Java", "none (5.2)", "Java 5.2", OPEN, base="none (5.2)"),
     Case("Java", "ACL 1.0", "Java 5.2, ACL 1.0", SIGNED, base="none (5.2)"),
-    Case("Java", "ACL 2.0", "Java 5.3, ACL 2.0", SIGNED),
-    Case("Java", "TLS", "Java 5.3", ENCRYPTED),
-    Case("Java", "ACL 2.0 and TLS", "Java 5.3, ACL 2.0", BOTH),
+    Case("Java", "ACL 2.0", f"{NEWEST}, ACL 2.0", SIGNED),
+    Case("Java", "TLS", NEWEST, ENCRYPTED),
+    Case("Java", "ACL 2.0 and TLS", f"{NEWEST}, ACL 2.0", BOTH),
     Case("CometMQ", "none", "CometMQ", OPEN),
     Case("CometMQ", "ACL 1.0", "CometMQ, ACL 1.0", SIGNED),
     Case("CometMQ", "ACL 2.0", "CometMQ, ACL 2.0", SIGNED),
@@ -183,10 +184,10 @@ def needed_bytes(options: argparse.Namespace, cases: Sequence[Case]) -> int:
 
 def made_brokers(directory: Path, heap_mib: int, wanted: set[str]) -> Iterator[tuple[str, Peer]]:
     java: dict[str, tuple[type[JavaBroker], Door]] = {
-        "Java 5.3": (JavaBroker, OPEN),
+        NEWEST: (JavaBroker, OPEN),
         "Java 5.2": (Java52Broker, OPEN),
         "Java 5.2, ACL 1.0": (Acl1Broker, SIGNED),
-        "Java 5.3, ACL 2.0": (Acl2Broker, SIGNED),
+        f"{NEWEST}, ACL 2.0": (Acl2Broker, SIGNED),
     }
     for label, (broker, door) in java.items():
         if label in wanted:

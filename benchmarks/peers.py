@@ -21,7 +21,6 @@ from typing import IO, TYPE_CHECKING, Self
 
 from tests.interop.peers import (
     HOST,
-    Java55Broker,
     JavaBroker,
     JavaNamesrv,
     free_broker_port,
@@ -144,7 +143,7 @@ class JavaPeer(Peer):
     """Runs the Java broker and name server from the published artifacts."""
 
     label = "Java"
-    broker_class: type[JavaBroker] = Java55Broker
+    broker_class: type[JavaBroker] = JavaBroker
     warmup_limit_seconds = float("inf")
 
     def __init__(self, directory: Path, *, heap_mib: int, conf: Mapping[str, str]) -> None:

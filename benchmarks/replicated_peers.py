@@ -22,7 +22,7 @@ from benchmarks.peers import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A Java 5.3 master waits for a slave only when a setting says for how many; ours waits for one at least. Nobody
+# A Java 5 master waits for a slave only when a setting says for how many; ours waits for one at least. Nobody
 # waits in vain: what takes longer than this is an error of the run.
 SYNC_CONF = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "10000"}
 SLAVE_CONF = {"brokerId": "1", "brokerRole": "SLAVE"}

@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.golden import sql92
 from tests.interop.clients import JavaClient
-from tests.interop.peers import JavaBroker, JavaNamesrv, require_tools
+from tests.interop.peers import Java53Broker, Java53Namesrv, require_tools
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
@@ -99,8 +99,8 @@ def _fill_store(scratch: Path, data: Path) -> list[Entry]:
     messages: list[Entry] = []
     conf = STORE_CONF
     with (
-        JavaNamesrv() as namesrv,
-        JavaBroker(
+        Java53Namesrv() as namesrv,
+        Java53Broker(
             namesrv.address,
             store=store,
             commit_log_file_bytes=STORE_COMMIT_LOG_FILE_BYTES,

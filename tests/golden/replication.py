@@ -29,11 +29,11 @@ from typing import Any, Final
 from tests.integration.raw_client import RawClient, send_ext
 from tests.interop.ha_tap import Chunk, Connection, Tap
 from tests.interop.java4 import Java4Broker
-from tests.interop.peers import JavaBroker, JavaNamesrv
+from tests.interop.peers import Java53Broker, JavaBroker, JavaNamesrv
 from tests.waits import CLOCK, eventually
 
 FILE: Final = Path(__file__).resolve().parent / "data" / "replication.json"
-VERSIONS: Final = {"4.9.7": Java4Broker, "5.3.3": JavaBroker}
+VERSIONS: Final = {"4.9.7": Java4Broker, "5.3.3": Java53Broker}
 LOG_FILE: Final = 256 * 1024
 SEND: Final = 10
 EXCHANGE_HA_INFO: Final = 906

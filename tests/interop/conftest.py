@@ -62,7 +62,7 @@ JAVA_BROKER_CONF = {
     # A producer has two seconds to come and answer before its message is given up.
     "transactionCheckMax": "15",
     "accessMessageInMemoryMaxRatio": "0",
-    # As the broker ships: without its timers 5.3 answers each deletion of a topic with an error.
+    # As the broker ships: without its timers Java 5 answers each deletion of a topic with an error.
     "timerWheelEnable": "true",
     # Each flush copies the wheel of 39 MB. Once a second, as by default, takes a third of a core.
     "timerFlushIntervalMs": "60000",

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import threading
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tests.interop.clients import (
     CometClient,
@@ -43,10 +43,12 @@ CONF = {
 
 
 class RunningProxy:
-    """Runs a proxy on a loop of its own. A context manager."""
+    """Runs a proxy on a loop of its own, with more of its configuration in `options`. A context manager."""
 
-    def __init__(self, namesrv: str) -> None:
-        self._config = ProxyConfig(namesrv=[namesrv], bind_address=HOST, port=free_port())
+    def __init__(self, namesrv: str, **options: Any) -> None:
+        self._config = ProxyConfig(
+            namesrv=[namesrv], bind_address=HOST, port=free_port(), **options
+        )
         self.endpoints = f"{HOST}:{self._config.port}"
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
@@ -54,11 +56,11 @@ class RunningProxy:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        proxy = Proxy(self._config)
-        await proxy.start()
+        self.proxy = Proxy(self._config)
+        await self.proxy.start()
         self._started.set()
         await self._stop.wait()
-        await proxy.close()
+        await self.proxy.close()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -127,7 +129,7 @@ class Place:
         def come() -> bool:
             dead = dlq_topic(names["group"])
             if topic_routed(self.namesrv, dead):
-                found[:] = JavaClient(55).pull(namesrv=self.namesrv, topic=dead)
+                found[:] = JavaClient(5).pull(namesrv=self.namesrv, topic=dead)
             return bool(found)
 
         eventually(come, wait_s=JVM_WAIT_S)
@@ -177,7 +179,7 @@ def sent_and_pushed(place: Place) -> None:
         assert message["attempt"] == 1
         assert message["size"] == len(body_pattern(each["index"], 64))
     # They lie in the same queues that consumers of the remoting protocol read.
-    assert len(JavaClient(55).pull(namesrv=place.namesrv, topic=names["topic"])) == COUNT
+    assert len(JavaClient(5).pull(namesrv=place.namesrv, topic=names["topic"])) == COUNT
 
 
 def received_and_made_visible_again(place: Place) -> None:

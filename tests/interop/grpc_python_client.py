@@ -1,7 +1,9 @@
-"""A program with RocketMQ's Python client for gRPC: `python grpc_python_client.py DIRECTORY ENDPOINT GROUP`.
+"""A program with RocketMQ's Python client for gRPC:
+`python grpc_python_client.py DIRECTORY ENDPOINT GROUP [TOPIC ACCESS_KEY SECRET_KEY]`.
 
 Sends and receives over the topics n (NORMAL), f (FIFO), d (DELAY) and t (TRANSACTION), and prints a JSON line for
-each thing that happened. It ends when all has come.
+each thing that happened. It ends when all has come. With a topic and credentials it talks TLS, and sends and
+receives one message of that topic.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ sys.path.insert(0, sys.argv[1])
 
 client: Any = importlib.import_module("rocketmq")  # of DIRECTORY, which was put into the path
 
-CONFIGURATION = client.ClientConfiguration(sys.argv[2], client.Credentials())
+CONFIGURATION = client.ClientConfiguration(sys.argv[2], client.Credentials(*sys.argv[5:]))
 GROUP = sys.argv[3]
 DEADLINE_S = 60
 
@@ -106,4 +108,25 @@ def push() -> None:
     consumer.shutdown()
 
 
-send()
+def guarded(topic: str) -> None:
+    producer = client.Producer(CONFIGURATION, [topic], tls_enable=True)
+    producer.startup()
+    producer.send(message(topic, "signed"))
+    topics = {topic: client.FilterExpression("*")}
+    consumer = client.SimpleConsumer(CONFIGURATION, GROUP, topics, 5, tls_enable=True)
+    consumer.startup()
+    until = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until:
+        if received := consumer.receive(4, 15):
+            for each in received:
+                consumer.ack(each)
+                say("received", body=each.body.decode(), attempt=each.delivery_attempt)
+            break
+    consumer.shutdown()
+    producer.shutdown()
+
+
+if sys.argv[4:]:
+    guarded(sys.argv[4])
+else:
+    send()

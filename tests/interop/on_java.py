@@ -38,6 +38,12 @@ def resolved() -> Callable[[], bool]:
 
 
 @pytest.fixture
+def keeps_place() -> bool:
+    """A Java broker did so up to 5.3."""
+    return False
+
+
+@pytest.fixture
 def commits_once() -> bool:
     """A Java broker that asks again before it has the answer commits a message twice."""
     return False

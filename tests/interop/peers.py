@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import socket
@@ -43,6 +44,11 @@ GO_PROJECT = HERE / "go"
 NODE_PROJECT = HERE / "node"
 CPP_PROJECT = HERE / "cpp"
 GRPC_PROJECT = HERE / "grpc"
+
+# The newest Java, which takes part in all tests. Another one does where it differs.
+NEWEST_JAVA = re.findall(
+    "<rocketmq5.version>(.+)</rocketmq5.version>", (JAVA_PROJECT / "pom.xml").read_text()
+)[0]
 
 HOST = "127.0.0.1"
 DEFAULT_HEAP_MIB = 512
@@ -105,9 +111,7 @@ def require_tools(*names: str) -> None:
 
 
 def java_classpath(module: str) -> str:
-    """Class path of one Maven module (`server`, `server52`, `server55`, `proxy55`, `server4`, `client4`,
-    `client5`, `client55`, `grpc`, `tools4`, `tools5`, `tools55`), built when needed.
-    """
+    """Class path of one Maven module (see `java/pom.xml`), built when needed."""
     require_tools("java", "mvn")
     target = JAVA_PROJECT / module / "target"
     classpath = target / "classpath.txt"
@@ -551,7 +555,7 @@ class JavaServer:
 
 
 class JavaNamesrv(JavaServer):
-    """The Java name server on a loopback port. `address` is its `host:port`."""
+    """The newest Java name server on a loopback port. `address` is its `host:port`."""
 
     main_class = "org.apache.rocketmq.namesrv.NamesrvStartup"
     name = "namesrv"
@@ -591,7 +595,7 @@ class JavaNamesrv(JavaServer):
 
 
 class JavaBroker(JavaServer):
-    """The Java broker on a loopback port, ready once `namesrv` lists it.
+    """The newest Java broker on a loopback port, ready once `namesrv` lists it.
 
     `conf` adds or overrides broker.conf keys. The defaults keep the files small (16 MiB commit
     log files, 50,000 index entries) and leave the 5.x timer files out; everything else is as
@@ -682,27 +686,27 @@ class JavaBroker(JavaServer):
         return False
 
 
-class Java55Namesrv(JavaNamesrv):
-    """The name server of 5.5."""
+class Java53Namesrv(JavaNamesrv):
+    """The name server of 5.3."""
 
-    module = "server55"
-
-
-class Java55Broker(JavaBroker):
-    """The broker of 5.5, the newest that is published."""
-
-    module = "server55"
+    module = "server53"
 
 
-class Java55Proxy(JavaServer):
-    """The proxy of 5.5 in cluster mode, for the brokers of `namesrv`. `endpoints` is what gRPC clients are given.
+class Java53Broker(JavaBroker):
+    """The broker of 5.3, for what newer ones do otherwise."""
+
+    module = "server53"
+
+
+class JavaProxy(JavaServer):
+    """The newest proxy in cluster mode, for the brokers of `namesrv`. `endpoints` is what gRPC clients are given.
 
     `library` is preloaded: it keeps the proxy, which has no bindAddress, on the loopback address.
     """
 
     main_class = "org.apache.rocketmq.proxy.ProxyStartup"
     name = "proxy"
-    module = "proxy55"
+    module = "proxy"
 
     def __init__(self, namesrv: str, library: str, **options: Any) -> None:
         super().__init__(jvm_flags=(*QUICK_JAVA, "-Djava.net.preferIPv4Stack=true"), **options)

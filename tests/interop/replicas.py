@@ -15,13 +15,12 @@ from tests.integration.raw_client import RawClient
 from tests.interop.comet_servers import CometBroker
 from tests.interop.ha_tap import Connection, Tap
 from tests.interop.java4 import Java4Broker
-from tests.interop.peers import Java55Broker, JavaBroker
+from tests.interop.peers import JavaBroker
 from tests.waits import JVM_WAIT_S, eventually
 
 KINDS: dict[str, type[JavaBroker]] = {
     "java4": Java4Broker,
     "java5": JavaBroker,
-    "java55": Java55Broker,
     "comet": CometBroker,
 }
 EXCHANGE_HA_INFO = 906
@@ -63,11 +62,11 @@ class Pair:
         )
 
     def start_slave(self) -> None:
-        """Start it and have it follow. A slave of 5.3 or 5.5 loses its `haMasterAddress` while it starts,
+        """Start it and have it follow. A slave of Java 5 loses its `haMasterAddress` while it starts,
         so the address is set once more.
         """
         self.slave.start()
-        if self.slave_kind in {"java5", "java55"}:
+        if self.slave_kind == "java5":
             addresses = {"masterHaAddress": self.tap.address, "masterAddress": self.master.address}
             with RawClient(self.slave.address) as client:
                 assert client.ask(EXCHANGE_HA_INFO, addresses).code == 0

@@ -1,4 +1,4 @@
-"""The commands for groups, members, offsets and statistics against the Java servers of 4.9 and 5.3."""
+"""The commands for groups, members, offsets and statistics against the Java servers of 4.9 and the newest."""
 
 from __future__ import annotations
 

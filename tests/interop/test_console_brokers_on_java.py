@@ -1,4 +1,4 @@
-"""The console's pages of brokers on Java's of 5.3 and of 4.9: pages name the figures that one does
+"""The console's pages of brokers on Java's of the newest and of 4.9: pages name the figures that one does
 not give.
 """
 

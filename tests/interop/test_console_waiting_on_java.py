@@ -1,4 +1,4 @@
-"""The console's pages of what waits, on Java servers of 4.9 and 5.3."""
+"""The console's pages of what waits, on Java servers of 4.9 and the newest."""
 
 from __future__ import annotations
 

@@ -354,21 +354,11 @@ def first(count: int) -> Change:
     )
 
 
-def stored_as_sent(theirs: Answer) -> Answer:
-    sent = [{"TAGS": "TagA"}, {"K": "v"}] * 4
-    records = [
-        {**record, "properties": found} for record, found in zip(theirs.records, sent, strict=True)
-    ]
-    return replace(theirs, records=tuple(records))
-
-
 ILLEGAL = (
     "Java fails in its code (1, which makes a client send it to the next broker); 13 says that the"
     " message itself is at fault"
 )
-LIMITED = (
-    "Java 5.3.3 ignores maxMsgBytes; asking for fewer bytes than a broker may send is honoured"
-)
+LIMITED = "Java ignores maxMsgBytes; asking for fewer bytes than a broker may send is honoured"
 TOLD = "Java closes the connection; ours says first which limit the frame exceeds"
 NAMELESS = "Java takes it for a request about nothing; ours names the field that is missing"
 
@@ -376,10 +366,6 @@ NAMELESS = "Java takes it for a request about nothing; ours names the field that
 DIFFERENCES: dict[str, tuple[Change, str]] = {
     "send to any of no queues": (refused(16), "Java divides by the number of queues and fails (1)"),
     "send without a body": (refused(13), ILLEGAL),
-    "send to an illegal group's retry topic": (
-        refused(26),
-        "in later releases retry topics may have 255 characters; what is wrong is the group",
-    ),
     "batch without a body": (refused(13), ILLEGAL),
     "batch cut short": (refused(13), ILLEGAL),
     "batch that is none": (refused(13), ILLEGAL),
@@ -387,10 +373,6 @@ DIFFERENCES: dict[str, tuple[Change, str]] = {
     "batch with an empty message": (refused(13), "no message without a body, in a batch neither"),
     "pull a few bytes": (first(1), LIMITED),
     "pull some bytes": (first(3), LIMITED),
-    "pull the batches": (
-        stored_as_sent,
-        "5.3.3 adds the batch's own properties to each message; later releases store it as sent",
-    ),
     "frame of a declared 16 MiB and more": (refused(1), TOLD),
     "frame longer than any": (refused(1), TOLD),
     "frame of negative length": (refused(1), TOLD),

@@ -25,7 +25,7 @@ from tests.integration.pop_peer import (
 )
 from tests.integration.raw_client import Command, RawClient, heartbeat_body, properties, send_ext
 from tests.interop.conftest import need
-from tests.interop.peers import HOST, Java55Broker, JavaNamesrv
+from tests.interop.peers import HOST, JavaBroker, JavaNamesrv
 from tests.waits import eventually
 
 from cometmq.protocol.fastjson.dialect import encode_body
@@ -597,7 +597,7 @@ def answers() -> Both:
     need("java", "mvn")
     with (
         JavaNamesrv() as namesrv,
-        Java55Broker(namesrv.address, broker_name=BROKER, conf=KEYS) as broker,
+        JavaBroker(namesrv.address, broker_name=BROKER, conf=KEYS) as broker,
     ):
         theirs = run(broker.address)
     with Cluster(properties=KEYS) as cluster:

@@ -10,7 +10,7 @@ from tests.interop.at_once import at_once
 from tests.interop.conftest import need
 from tests.interop.grpc_cases import CLIENTS, CONF, Place, RunningProxy, cases_of, run_case
 from tests.interop.mqadmin.runner import MqAdmin
-from tests.interop.peers import Java55Broker, JavaNamesrv, with_rust
+from tests.interop.peers import JavaBroker, JavaNamesrv, with_rust
 
 from cometmq.testing import Cluster
 
@@ -27,13 +27,13 @@ TAKE_PART = [label for label in CLIENTS if label != "rust-grpc" or with_rust()]
 def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Any]]]:
     need("java", "mvn")
     with ExitStack() as stack:
-        tools = stack.enter_context(MqAdmin(55))
+        tools = stack.enter_context(MqAdmin(5))
         if request.param == "ours":
             cluster = stack.enter_context(Cluster(properties=CONF))
             namesrv, broker = cluster.namesrv, cluster.brokers[0].address
         else:
             namesrv = stack.enter_context(JavaNamesrv()).address
-            broker = stack.enter_context(Java55Broker(namesrv, conf=CONF)).address
+            broker = stack.enter_context(JavaBroker(namesrv, conf=CONF)).address
         proxy = stack.enter_context(RunningProxy(namesrv))
         place = Place(namesrv, broker, proxy.endpoints, tools)
         yield stack.enter_context(at_once(request, lambda case: run_case(place, case), places=6))

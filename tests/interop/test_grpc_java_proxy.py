@@ -13,7 +13,7 @@ from tests.interop.conftest import need
 from tests.interop.grpc_cases import CLIENTS, CONF, Place, cases_of, run_case
 from tests.interop.java4 import loopback_library
 from tests.interop.mqadmin.runner import MqAdmin
-from tests.interop.peers import Java55Proxy
+from tests.interop.peers import JavaProxy
 
 from cometmq.testing import Cluster
 
@@ -29,9 +29,9 @@ def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Any]]]:
     need("java", "mvn", "cc")
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        tools = stack.enter_context(MqAdmin(55))
+        tools = stack.enter_context(MqAdmin(5))
         cluster = stack.enter_context(Cluster(properties=CONF))
-        proxy = stack.enter_context(Java55Proxy(cluster.namesrv, loopback_library(directory)))
+        proxy = stack.enter_context(JavaProxy(cluster.namesrv, loopback_library(directory)))
         place = Place(cluster.namesrv, cluster.brokers[0].address, proxy.endpoints, tools)
         yield stack.enter_context(at_once(request, lambda case: run_case(place, case), places=4))
 

@@ -8,7 +8,7 @@ import pytest
 from tests.interop.clients import CometClient, JavaClient
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.conftest import need
-from tests.interop.peers import Java55Broker, Java55Namesrv, broker_registered
+from tests.interop.peers import JavaBroker, JavaNamesrv, broker_registered
 from tests.waits import eventually
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ COUNT = 16
 
 def check_traffic(namesrv: str) -> None:
     """Each client's messages reach the other client, on a topic that the broker creates."""
-    clients: list[ClientProgram] = [JavaClient(55), JavaClient(4), CometClient()]
+    clients: list[ClientProgram] = [JavaClient(5), JavaClient(4), CometClient()]
     for producer, consumer in zip(clients, clients[1:] + clients[:1], strict=True):
         base = {"namesrv": namesrv, "topic": f"from-{producer.label}"}
         producer.produce(**base, count=COUNT)
@@ -34,7 +34,7 @@ def check_traffic(namesrv: str) -> None:
 
 def test_our_broker_at_a_java_name_server() -> None:
     need("java", "mvn")
-    with Java55Namesrv() as namesrv, CometBroker(namesrv.address) as broker:
+    with JavaNamesrv() as namesrv, CometBroker(namesrv.address) as broker:
         check_traffic(namesrv.address)
         broker.stop()
         # A Java name server strikes brokers out behind the answers.
@@ -43,7 +43,7 @@ def test_our_broker_at_a_java_name_server() -> None:
 
 def test_a_java_broker_at_our_name_server() -> None:
     need("java", "mvn")
-    with CometNamesrv() as namesrv, Java55Broker(namesrv.address) as broker:
+    with CometNamesrv() as namesrv, JavaBroker(namesrv.address) as broker:
         check_traffic(namesrv.address)
         broker.stop()
         eventually(lambda: not broker_registered(namesrv.address, broker.broker_name))
@@ -51,13 +51,13 @@ def test_a_java_broker_at_our_name_server() -> None:
 
 def test_both_brokers_serve_one_topic_at_both_name_servers(tmp_path: Path) -> None:
     need("java", "mvn")
-    with Java55Namesrv() as java, CometNamesrv() as comet:
+    with JavaNamesrv() as java, CometNamesrv() as comet:
         both = f"{java.address};{comet.address}"
         with (
-            Java55Broker(both, broker_name="java-side") as java_broker,
+            JavaBroker(both, broker_name="java-side") as java_broker,
             CometBroker(both, broker_name="comet-side") as comet_broker,
         ):
-            client = JavaClient(55)
+            client = JavaClient(5)
             base = {"namesrv": java.address, "topic": "TBW102"}
             assert {event["brokerName"] for event in client.run("offsets", **base)[:-1]} == {
                 java_broker.broker_name,

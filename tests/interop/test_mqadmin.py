@@ -1,4 +1,4 @@
-"""Run every command of Apache's `mqadmin`, of 4.9 and of 5.3, against our servers and Java's.
+"""Run every command of Apache's `mqadmin`, of 4.9 and of the newest, against our servers and Java's.
 
 `tests.interop.mqadmin` lists the commands and comparisons. Java's servers are of the same line as
 the mqadmin, and hold the same topics, groups and messages.

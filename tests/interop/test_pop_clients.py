@@ -79,8 +79,8 @@ class Place:
             namesrv=self.namesrv, topic=names.topic, count=count, first=first, **args
         )
 
-    def consume(self, names: Names, line: int = 55, **args: Any) -> RunningClient:
-        args.setdefault("client_rebalance", False) if line == 55 else None
+    def consume(self, names: Names, line: int = 5, **args: Any) -> RunningClient:
+        args.setdefault("client_rebalance", False) if line == 5 else None
         return JavaClient(line).start(
             "consume", namesrv=self.namesrv, topic=names.topic, group=names.group,
             until_stdin=True, **args,
@@ -273,7 +273,7 @@ CASES: dict[str, Callable[[Place], None]] = {
 @pytest.fixture(scope="module")
 def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[None]]]:
     need("java", "mvn")
-    with Cluster() as cluster, MqAdmin(55) as tools:
+    with Cluster() as cluster, MqAdmin(5) as tools:
         place = Place(cluster, tools)
         with at_once(request, lambda case: CASES[case](place), places=3) as runs:
             yield runs

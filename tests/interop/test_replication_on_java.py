@@ -28,9 +28,9 @@ from cometmq.store.offline.repair import check
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
-PAIRS = os.environ.get(
-    "COMETMQ_PAIRS", "java4-comet,java5-comet,comet-java4,comet-java5,comet-java55"
-).split(",")
+PAIRS = os.environ.get("COMETMQ_PAIRS", "java4-comet,java5-comet,comet-java4,comet-java5").split(
+    ","
+)
 CONF = {
     "messageDelayLevel": "1s 1s 1s 1s 1s 1s",
     "transactionTimeOut": "100",
@@ -39,7 +39,7 @@ CONF = {
     "slaveReadEnable": "true",
     "haSendHeartbeatInterval": "1000",
 }
-# A Java 5.3 master waits for a slave only when it is told so.
+# A Java 5 master waits for a slave only when it is told so.
 SYNC = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "20000"}
 # One of ours is an ASYNC_MASTER.
 ASYNC_PAIR = "comet-java4"
@@ -224,7 +224,7 @@ class Run:
             offsets = found[0]["consumer offsets"].get(key, {})
             return sum(offsets.values()) == 2 * COUNT and found[0] == found[1]
 
-        # A Java 5.3 slave copies tables once a minute.
+        # A Java 5 slave copies tables once a minute.
         eventually(tables, are_copied, wait_s=JVM_WAIT_S, pause_s=0.2)
         offsets = pair.tables(pair.master)["consumer offsets"][key]
         eventually(lambda: pair.offsets_in_file().get(key), lambda found: found == offsets)
@@ -287,7 +287,7 @@ class Run:
         if self.slave == "comet":
             pair.slave.stop()
         else:
-            # Whenever it copies the topics, 5.3's slave deletes them one by one, and writes its file
+            # Whenever it copies the topics, Java 5's slave deletes them one by one, and writes its file
             # each time (SlaveSynchronize.syncTopicConfig), before it has them all again.
             eventually(lambda: pair.topics_in_file() >= set(at.topics))
             pair.slave.kill()

@@ -94,25 +94,25 @@ def test_every_way_of_sending(
 
 
 def test_messages_of_a_batch_of_a_java_client_at_a_java_broker_keep_their_ids(
-    java_servers: Namesrv, fresh: Callable[[str], str]
+    java4_servers: Namesrv, fresh: Callable[[str], str]
 ) -> None:
-    """Every message had the id of its batch, for our clients as for Java's."""
+    """Every message had the id of its batch, for our clients as for Java's, at brokers of 4.8 to 5.3."""
     topic, java = fresh("topic"), JavaClient(5)
     need(*java.tools)
-    sent = java.produce(namesrv=java_servers, topic=topic, mode="batch", count=COUNT)
+    sent = java.produce(namesrv=java4_servers, topic=topic, mode="batch", count=COUNT)
     own = {
         event["index"] + place: msg_id
         for event in sent
         for place, msg_id in enumerate(event["msgId"].split(","))
     }
     assert len(set(own.values())) == COUNT
-    base = {"namesrv": java_servers, "topic": topic, "expected": COUNT}
+    base = {"namesrv": java4_servers, "topic": topic, "expected": COUNT}
     by_java = messages(java.run("consume", **base, group=fresh("java")))
     by_us = messages(CometClient().run("consume", **base, group=fresh("ours")))
     assert {index_of(one): one["msgId"] for one in by_us} == own
     of_batch = {index_of(one): one["msgId"] for one in by_java}
     assert len(set(of_batch.values())) == len(sent)
-    with cometmq.AdminClient(java_servers) as admin:
+    with cometmq.AdminClient(java4_servers) as admin:
         # The index of a Java broker has the id of the batch alone.
         first = sent[0]
         found = eventually(

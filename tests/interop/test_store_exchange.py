@@ -9,7 +9,7 @@ from tests.golden import golden
 from tests.interop.clients import CometClient, Event, JavaClient
 from tests.interop.comet_servers import CometBroker
 from tests.interop.conftest import need
-from tests.interop.peers import Java55Broker, JavaBroker
+from tests.interop.peers import JavaBroker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ def open_broker(kind: type[JavaBroker], namesrv: Namesrv, store: Path, directory
 
 def produce(namesrv: Namesrv, first: int) -> None:
     """One stage of messages: 30 in each topic, by several clients, from index `first` on."""
-    java, comet = JavaClient(55), CometClient()
+    java, comet = JavaClient(5), CometClient()
     base: dict[str, Any] = {"namesrv": namesrv, "count": 30, "first": first}
     java.produce(**base, topic="tagged", mode="sync", size=400, tags="TagA,TagB,标签")
     java.produce(**base, topic="batched", mode="batch", size=300)
@@ -55,7 +55,7 @@ def produce(namesrv: Namesrv, first: int) -> None:
 
 def read_all(namesrv: Namesrv) -> dict[tuple[str, int, int], Fields]:
     """Every message by topic, queue and offset, as the Java client pulls it."""
-    events = JavaClient(55).pull(namesrv=namesrv, topic=",".join(TOPICS))
+    events = JavaClient(5).pull(namesrv=namesrv, topic=",".join(TOPICS))
     return {place(event): stored(event) for event in events}
 
 
@@ -79,7 +79,7 @@ def resume(namesrv: Namesrv, expected: int) -> set[int]:
 
 @pytest.mark.parametrize(
     "order",
-    [(CometBroker, Java55Broker, CometBroker), (Java55Broker, CometBroker, Java55Broker)],
+    [(CometBroker, JavaBroker, CometBroker), (JavaBroker, CometBroker, JavaBroker)],
     ids=lambda order: "-to-".join(kind.name for kind in order),
 )
 def test_every_message_survives_the_exchange(
@@ -119,7 +119,7 @@ def test_a_golden_store_of_the_java_broker_is_served(
         conf=conf,
     ):
         topics = sorted({message["topic"] for message in written["messages"]})
-        events = JavaClient(55).pull(namesrv=comet_namesrv, topic=",".join(topics))
+        events = JavaClient(5).pull(namesrv=comet_namesrv, topic=",".join(topics))
     served = {place(event): stored({**event, "brokerName": ""}) for event in events}
     expected = {
         place(message): stored({**message, "event": "message", "brokerName": ""})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.interop.clients import JavaClient
 from tests.interop.conftest import need
-from tests.interop.peers import Java55Broker, Java55Namesrv
+from tests.interop.peers import JavaBroker, JavaNamesrv
 from tests.waits import eventually
 
 from cometmq.runtime.clock import SYSTEM_CLOCK
@@ -37,10 +37,10 @@ def damage(store: Path) -> None:
 
 def test_a_repaired_store_serves_a_java_broker(tmp_path: Path) -> None:
     need("java", "mvn")
-    client = JavaClient(55)
+    client = JavaClient(5)
     store = tmp_path / "store"
-    with Java55Namesrv() as namesrv:
-        with Java55Broker(namesrv.address, commit_log_file_bytes=FILE_BYTES) as broker:
+    with JavaNamesrv() as namesrv:
+        with JavaBroker(namesrv.address, commit_log_file_bytes=FILE_BYTES) as broker:
             client.produce(namesrv=namesrv.address, topic="T", mode="sync", count=COUNT, size=3000)
             broker.stop()
             shutil.copytree(broker.store, store)
@@ -53,7 +53,7 @@ def test_a_repaired_store_serves_a_java_broker(tmp_path: Path) -> None:
         repair(offline, plan_repair(offline, report), clock=SYSTEM_CLOCK, stamp="now")
         assert check(config)[1].is_sound
 
-        with Java55Broker(namesrv.address, commit_log_file_bytes=FILE_BYTES, store=store) as broker:
+        with JavaBroker(namesrv.address, commit_log_file_bytes=FILE_BYTES, store=store) as broker:
             pulled = client.pull(namesrv=namesrv.address, topic="T", expression="*")
             # Where a message is lost the next one comes twice.
             assert len({event["offsetMsgId"] for event in pulled}) == COUNT - lost

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.interop.clients import CometClient
 from tests.interop.conftest import need
-from tests.interop.peers import Java55Broker
+from tests.interop.peers import JavaBroker
 from tests.waits import PROCESS_WAIT_S
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_a_store_of_java_in_rocksdb_is_named(
     need("java", "mvn")
     conf, said = CASES[case]
     conf = {"timerWheelEnable": "true", **conf}
-    with Java55Broker(comet_namesrv, store=tmp_path / "store", conf=conf) as broker:
+    with JavaBroker(comet_namesrv, store=tmp_path / "store", conf=conf) as broker:
         CometClient().produce(namesrv=comet_namesrv, topic="topic", count=4, delays=",ms:60000")
         broker.stop()
     ended = subprocess.run(

@@ -4,6 +4,7 @@ from tests.integration.test_transaction_scenarios import *  # noqa: F403 - the s
 from tests.interop.on_java import (  # noqa: F401 - pytest finds fixtures by their names here
     MARKS,
     commits_once,
+    keeps_place,
     name,
     namesrv,
     resolved,

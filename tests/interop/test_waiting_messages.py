@@ -11,7 +11,7 @@ import pytest
 from tests.interop.at_once import at_once
 from tests.interop.clients import CometClient, GoClient, JavaClient, body_pattern
 from tests.interop.conftest import need
-from tests.interop.peers import Java55Broker, Java55Namesrv
+from tests.interop.peers import JavaBroker, JavaNamesrv
 from tests.waits import CLOCKS_APART_MS, SEND_WAIT_MS
 
 from cometmq.admin import AdminClient
@@ -35,7 +35,7 @@ CONF = {
 }
 CLIENTS: dict[str, ClientProgram] = {
     "java4": JavaClient(4),
-    "java5": JavaClient(55),
+    "java5": JavaClient(5),
     "binary": JavaClient(5, binary_headers=True),
     "go": GoClient(),
     "cometmq": CometClient(),
@@ -52,7 +52,7 @@ def comet() -> Iterator[Namesrv]:
 @pytest.fixture(scope="module")
 def java() -> Iterator[Namesrv]:
     need("java", "mvn")
-    with Java55Namesrv() as namesrv, Java55Broker(namesrv.address, conf=CONF):
+    with JavaNamesrv() as namesrv, JavaBroker(namesrv.address, conf=CONF):
         yield namesrv.address
 
 

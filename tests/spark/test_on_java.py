@@ -1,4 +1,4 @@
-"""Both sources on what the Java broker serves and writes."""
+"""Both sources on what a Java broker of 5.3 serves and writes, which stores the ids of batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.integration.raw_client import RawClient, batch_body, properties, send_ext
 from tests.interop.conftest import need
-from tests.interop.peers import JavaBroker
+from tests.interop.peers import Java53Broker
 from tests.spark.rows import by_place, pulled_rows, rows_of
 from tests.spark.sink_query import run_to_end
 from tests.waits import SEND_WAIT_MS, eventually
@@ -69,7 +69,7 @@ def test_the_rows_of_a_java_broker_and_of_its_store(spark: Any, tmp_path: Path) 
     store = tmp_path / "store"
     with (
         Cluster(brokers=0) as cluster,
-        JavaBroker(
+        Java53Broker(
             cluster.namesrv,
             store=store,
             commit_log_file_bytes=256 * 1024,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.interop.conftest import need
-from tests.interop.peers import JavaBroker
+from tests.interop.peers import Java53Broker
 from tests.waits import SEND_WAIT_MS
 
 from cometmq import LocalTransactionState, Message, MessageExt, Producer, TransactionProducer
@@ -78,7 +78,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         store = tmp_path / "store"
         with (
             Cluster(brokers=0) as cluster,
-            JavaBroker(
+            # The index of a newer one has the tags, too, which a rebuilt one has not.
+            Java53Broker(
                 cluster.namesrv, store=store, commit_log_file_bytes=LOG_FILE_BYTES, conf=FILES
             ) as broker,
         ):

@@ -97,6 +97,7 @@ class BrokerConfig(TlsConfig):
     timer_precision_ms: int = field(default=1_000, metadata={"min": 1})
     timer_max_delay_sec: int = field(default=259_200, metadata={"min": 1})
     recall_message_enable: bool = True
+    append_topic_for_timer_delete_key: bool = False
 
     server_channel_max_idle_time_seconds: int = field(default=120, metadata={"min": 1})
     server_socket_backlog: int = field(default=1024, metadata={"min": 1})

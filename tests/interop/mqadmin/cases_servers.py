@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.interop.mqadmin.case import Case, Scenario
+from tests.interop.peers import NEWEST_JAVA
 
 from cometmq.protocol.codes import RequestCode as Code
 
@@ -27,7 +28,7 @@ _DONE: Final = "export .* success"
 _OURS: Final = "mqadmin-(orders|billing)-LINE|^export"
 _OWN: Final = (
     # Clients of other tests may be at one of both.
-    (r".*/clientInfo\[\] = (?!JAVA%V5_3_3).*", ""),
+    (rf".*/clientInfo\[\] = (?!JAVA%V{NEWEST_JAVA.replace('.', '_')}).*", ""),
     (r"(/messageDelayLevel) =.*", r"\1"),
     (r"= [\d.]+$", "= N"),
 )
@@ -157,6 +158,11 @@ def _refused(command: str, args: str, code: Code, lines: tuple[int, ...] = (5,))
     return Case(command, args, lines=lines, refused=code)
 
 
+def _lite(command: str, args: str, code: Code) -> Case:
+    note = "mqadmin prints no reason"
+    return Case(command, args, r"\berror\b", lines=(5,), refused=code, note=note)
+
+
 REFUSED_ON_PURPOSE: Final = Scenario(
     "refused",
     (
@@ -215,6 +221,13 @@ REFUSED_ON_PURPOSE: Final = Scenario(
             Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
         ),
         _refused("setCommitLogReadAheadMode", "-b {broker} -m 0", Code.SET_COMMITLOG_READ_MODE),
+        _refused("switchTimerEngine", "-b {broker} -e F", Code.SWITCH_TIMER_ENGINE),
+        _lite("getBrokerLiteInfo", "-b {broker}", Code.GET_BROKER_LITE_INFO),
+        _lite("getParentTopicInfo", "-p {topic}", Code.GET_PARENT_TOPIC_INFO),
+        _lite("getLiteTopicInfo", "-p {topic} -l lite", Code.GET_LITE_TOPIC_INFO),
+        _lite("getLiteClientInfo", "-p {topic} -g {group} -c m1", Code.GET_LITE_CLIENT_INFO),
+        _lite("getLiteGroupInfo", "-p {topic} -g {group}", Code.GET_LITE_GROUP_INFO),
+        _lite("triggerLiteDispatch", "-p {topic} -g {group}", Code.TRIGGER_LITE_DISPATCH),
         _refused("getSyncStateSet", "-a {namesrv} -b {name}", Code.CONTROLLER_GET_METADATA_INFO),
         _refused("getBrokerEpoch", "-b {name}", Code.GET_BROKER_EPOCH_CACHE),
         _refused("getControllerMetaData", "-a {namesrv}", Code.CONTROLLER_GET_METADATA_INFO),

@@ -1,4 +1,4 @@
-"""Runs Apache's `mqadmin` of 4.9, 5.3 and 5.5: many commands in one JVM, as a start takes seconds."""
+"""Runs Apache's `mqadmin` of 4.9 and the newest: many commands in one JVM, as a start takes seconds."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Printed(NamedTuple):
 
 
 class MqAdmin:
-    """`mqadmin` of one release line (4, 5, or 55 for 5.5), with the keys of `credentials` in its tools.yml; with
+    """`mqadmin` of one release line (4 or 5, the newest), with the keys of `credentials` in its tools.yml; with
     `tls` it talks TLS, and trusts any certificate. A context manager.
     """
 
     def __init__(
         self, line: int, credentials: Credentials | None = None, *, tls: bool = False
     ) -> None:
-        assert line in (4, 5, 55), line
+        assert line in (4, 5), line
         self.line = line
         self.home = Path(tempfile.mkdtemp(prefix="mqadmin-"))
         self._errors = (self.home / "stderr").open("w+b")

@@ -10,10 +10,11 @@ from tests.interop.mqadmin.cases_messages import MESSAGES, OFFSETS
 from tests.interop.mqadmin.cases_metadata import GROUPS, SETTINGS, TOPICS
 from tests.interop.mqadmin.cases_servers import CLIENTS, REFUSED_ON_PURPOSE, SERVERS
 from tests.interop.mqadmin.cases_unknown import UNKNOWN
+from tests.interop.peers import NEWEST_JAVA
 
 from cometmq.protocol.refused_requests import REFUSED
 
-RELEASES: Final = {4: "4.9.8", 5: "5.3.3"}
+RELEASES: Final = {4: "4.9.8", 5: NEWEST_JAVA}
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     *(TOPICS, GROUPS, SETTINGS, MESSAGES, OFFSETS, CLIENTS, SERVERS),
     *(UNKNOWN, REFUSED_ON_PURPOSE),
@@ -24,13 +25,13 @@ MONITORING: Final = Case(
     says=NOTHING,
     note="runs until it is killed, so in a process of its own; its consumer joins its group",
 )
-HEAD: Final = """\
+HEAD: Final = f"""\
 <!-- Written by scripts/mqadmin_reference.py: change tests/interop/mqadmin, then run it. -->
 # mqadmin
 
-All commands of Apache's `mqadmin` (`rocketmq-tools` 4.9.8 and 5.3.3, as `MQAdminStartup` lists them) against CometMQ's
+All commands of Apache's `mqadmin` (`rocketmq-tools` 4.9.8 and {NEWEST_JAVA}, as `MQAdminStartup` lists them) against CometMQ's
 servers. `tests/interop/test_mqadmin.py` ran each of them in each way that is listed below, at our servers and at Java's
-(4.9.7, of whose line no newer broker is published, and 5.3.3) that hold the same topics, groups and messages.
+(4.9.7, of whose line no newer broker is published, and {NEWEST_JAVA}) that hold the same topics, groups and messages.
 
 *works*: both print the same, field by field but for addresses, times and rates, and keep the same topics, groups,
 offsets and settings afterwards; a note says where they do not. *refused*: our servers refuse the request on purpose,

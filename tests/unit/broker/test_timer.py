@@ -290,12 +290,17 @@ def handle(delays: DelayBox, after_ms: int, unique_id: str = "U1", topic: str = 
     return RecallHandle(topic, "b", slot + 1, unique_id).encode()
 
 
-def test_a_recalled_message_does_not_come(delays: DelayBox) -> None:
+@pytest.mark.parametrize(("with_topic", "key"), [(False, "U1"), (True, "orders+U1")])
+def test_a_recalled_message_does_not_come(delays: DelayBox, with_topic: bool, key: str) -> None:
+    """The key is the one that Java's brokers look for: 5.5 the bare id, 5.2 and 5.3 the topic with it."""
+    delays.config.append_topic_for_timer_delete_key = with_topic
     delays.put({**at(delays, 3_500), "UNIQ_KEY": "U1"}, body=b"recalled")
     delays.put({**at(delays, 3_600), "UNIQ_KEY": "U2"}, body=b"not")
     delays.put({**at(delays, 3_700), "UNIQ_KEY": "U1"}, body=b"another topic", topic="audit")
     answer = recall(delays, handle(delays, 3_500))
     assert (answer.code, answer.ext["msgId"]) == (ResponseCode.SUCCESS, "U1")
+    order = delays.records(names.TIMER_TOPIC, 0)[-1]
+    assert decode_properties(order.properties)["TIMER_DEL_UNIQKEY"] == key
     delays.run_at(10_000)
     assert delays.bodies() == [b"not"]
     assert delays.bodies("audit") == [b"another topic"]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,7 +23,8 @@ from cometmq.protocol.messages.properties import decode_properties
 from cometmq.protocol.messages.record import decode_record
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import Disk
-from cometmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE
+from cometmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE, hash_of
+from cometmq.store.index.index_keys import IndexKeys
 from cometmq.store.index.index_service import IndexAnswer
 from cometmq.store.log.scan import LogScan
 from cometmq.store.offline.check import Area
@@ -249,6 +251,28 @@ def test_a_stop_in_the_middle_of_a_message(make_box: Callable[..., Box]) -> None
     assert len(paths(box)) == 1
     build(store)
     assert files(box) == model_of(store).data()
+
+
+@pytest.mark.parametrize("later_entries", [["T#a"], ["b", "c", "T#a", "b"]])
+def test_entries_of_java_behind_the_last_message_hid_keys_of_the_next(
+    make_box: Callable[..., Box], later_entries: list[str]
+) -> None:
+    """Java 5.5 indexes the tag behind the keys, and a broker that recovers indexes its last message again."""
+    box = make_box(max_hash_slot_num=SLOTS, max_index_num=100)
+    store = box.open()
+    last = [put_keys(store, "a"), put_keys(store, "b c")][-1]
+    build(store)
+    hashes = np.array([hash_of("orders", key) for key in later_entries], np.int64)
+    store.index._files[-1].put(
+        IndexKeys(hashes, np.full_like(hashes, last), np.full_like(hashes, box.clock.value))
+    )
+    store.close()
+    assert not any(each.area is Area.INDEX for each in check(box.config)[1].findings)
+    store = box.open()
+    added = put_keys(store, "d e")
+    build(store)
+    assert [find(store, key) for key in "bcde"] == [[last], [last], [added], [added]]
+    store.close()
 
 
 def test_a_dirty_start_keeps_what_the_checkpoint_vouches_for(

@@ -1,6 +1,6 @@
 """Knows the settings of brokers: their defaults, and which of them take effect without a restart.
 
-`broker_settings.json` holds what the configurations of this release and of Apache RocketMQ 5.3.3 have
+`broker_settings.json` holds what the configurations of this release and of Apache RocketMQ 5.5.0 have
 where nobody sets them, except what depends on the machine. Tests compare it with both brokers.
 """
 
@@ -42,7 +42,7 @@ class Setting:
 def settings_of(config: Mapping[str, str]) -> list[Setting]:
     """Return the settings of a broker of CometMQ or of Java, from what `brokers.config` returned.
 
-    Java's brokers of other releases than 5.3 are compared with 5.3's defaults.
+    Java's brokers of other releases than 5.5 are compared with 5.5's defaults.
     """
     table = _table()
     defaults: Mapping[str, str] = table["cometmq" if _OURS in config else "java"]

@@ -179,7 +179,7 @@ class WaitingMessages(Room):
         delivered_ms = max((each.delivered_ms for each in progress.values()), default=0)
         high = at.max_offset if before is None else min(before, at.max_offset)
         reader, bottom = MessageReader(self._servers), high
-        waiting: dict[tuple[str, str], DelayedMessage] = {}
+        waiting: dict[tuple[str, str, int], DelayedMessage] = {}
         looked_at = read_bytes = 0
         while bottom > at.min_offset and looked_at < MAX_LOOKED_AT and read_bytes < _MAX_BYTES:
             top, bottom = bottom, max(at.min_offset, bottom - _CHUNK)
@@ -358,16 +358,17 @@ class WaitingMessages(Room):
 
 
 def _note_timed(
-    waiting: dict[tuple[str, str], DelayedMessage], message: MessageExt, delivered_ms: int
+    waiting: dict[tuple[str, str, int], DelayedMessage], message: MessageExt, delivered_ms: int
 ) -> None:
     """Note a record of the timer's queue that waits; records behind it were noted before."""
     slot_ms = _number(message.properties.get(p.TIMER_OUT_MS))
     if slot_ms is None or slot_ms < delivered_ms:
         return
     topic = _real_topic(message)
-    recalled = message.properties.get(p.TIMER_DEL_UNIQKEY)
-    key = recalled or f"{topic}+{message.msg_id}"
-    waiting.setdefault((key, str(slot_ms)), DelayedMessage(message, topic, slot_ms))
+    recalled = message.properties.get(p.TIMER_DEL_UNIQKEY, message.msg_id)
+    # Some brokers put the topic in front of the id.
+    key = (topic, recalled.removeprefix(f"{topic}+"), slot_ms)
+    waiting.setdefault(key, DelayedMessage(message, topic, slot_ms))
 
 
 def _half(message: MessageExt) -> HalfMessage:

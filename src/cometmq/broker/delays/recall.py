@@ -103,8 +103,11 @@ class RecallHandler:
         self, connection: Connection, header: RecallMessageRequestHeader, handle: RecallHandle
     ) -> IncomingMessage:
         now_ms = self._clock.now_ms()
+        key = handle.unique_id
+        if self._config.append_topic_for_timer_delete_key:
+            key = recall_key(handle.topic, key)
         properties = {
-            p.TIMER_DEL_UNIQKEY: recall_key(handle.topic, handle.unique_id),
+            p.TIMER_DEL_UNIQKEY: key,
             p.UNIQ_CLIENT_MESSAGE_ID: handle.unique_id,
             p.TIMER_DELIVER_MS: str(handle.time_ms),
             p.TAGS: _TAG,

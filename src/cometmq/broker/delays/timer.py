@@ -55,7 +55,7 @@ _find_real_topic: Final = property_finder(p.REAL_TOPIC)
 
 
 def recall_key(topic: str, unique_id: str) -> str:
-    """Return the key by which a recall names its message (Java:
+    """Return the key by which a recall names the message of one topic (Java:
     TimerMessageStore.buildDeleteKey).
     """
     return f"{topic}+{unique_id}"
@@ -400,7 +400,7 @@ class TimerQueue:
         except UndeliverableError:
             return None
         key, topic = _find_recall_key(order.text), _find_real_topic(order.text) or ""
-        # Brokers before 5.2 name the id alone.
+        # Brokers of 5.2 to 5.3 name the topic too, newer ones with appendTopicForTimerDeleteKey only.
         return None if key is None else _mark(topic, key.removeprefix(recall_key(topic, "")))
 
 

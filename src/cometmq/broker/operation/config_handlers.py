@@ -50,6 +50,7 @@ log = structlog.get_logger(__name__)
 # Keys of BrokerConfig that are read each time they matter, so that a change takes effect at once.
 LIVE_KEYS: Final = frozenset(
     {
+        "appendTopicForTimerDeleteKey",
         "autoCreateSubscriptionGroup",
         "autoCreateTopicEnable",
         "brokerPermission",

@@ -3,7 +3,7 @@ IndexService.buildIndex).
 
 The key texts of a message are `topic#id` for its unique id, then `topic#k` for each of its KEYS,
 which are separated by blanks. The index keeps only the hash of a text: abs(String.hashCode), or 0
-for the one value whose abs does not fit an int32.
+for the one value whose abs does not fit an int32. Java 5.5 adds `topic#T#tag` behind them.
 
 numpy does as much as possible for a whole batch at once, and releases the GIL meanwhile. So an
 index builder in a thread of its own costs the loop's thread little.
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from cometmq.model.properties import KEYS, UNIQ_CLIENT_MESSAGE_ID
+from cometmq.model.properties import KEYS, TAGS, UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.sysflag import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from cometmq.protocol.messages.record_columns import Ints, RecordColumns, read_columns
 from cometmq.store.index.index_file import hash_of
@@ -85,11 +85,25 @@ def keys_of(window: bytearray | memoryview, columns: RecordColumns, base: int) -
     return IndexKeys(hashes, columns.starts[owners] + base, columns.store_timestamps[owners])
 
 
-def _hash_keys(texts: RecordTexts, owners: Ints, starts: Ints, ends: Ints) -> Ints:
+def find_tags(window: bytearray, base: int) -> IndexKeys:
+    """Find the entries for tags that an index of Java 5.5 has besides those of `find_keys`."""
+    columns = read_columns(window, 0, len(window), base)
+    columns = columns.select(columns.fit)
+    if not len(columns):
+        return _NO_KEYS
+    texts = RecordTexts(window, columns)
+    owners, starts, ends = texts.values(TAGS)
+    hashes = _hash_keys(texts, owners, starts, ends, kind="T#")
+    return IndexKeys(hashes, columns.starts[owners] + base, columns.store_timestamps[owners])
+
+
+def _hash_keys(texts: RecordTexts, owners: Ints, starts: Ints, ends: Ints, kind: str = "") -> Ints:
     topics, strange_topics = texts.hashes(texts.starts, texts.topic_ends)
     keys, strange_keys = texts.hashes(starts, ends)
     # h("topic#" + key) = h("topic#") * 31^len(key) + h(key), all modulo 2^32.
-    heads = topics * np.uint32(31) + np.uint32(ord("#"))
+    heads = topics
+    for character in f"#{kind}":
+        heads = heads * np.uint32(31) + np.uint32(ord(character))
     shifts = _SHIFTS[np.minimum(ends - starts, LONGEST)]
     signed = (heads[owners] * shifts + keys).view(np.int32).astype(np.int64)
     hashes: Ints = np.abs(signed)
@@ -97,5 +111,5 @@ def _hash_keys(texts: RecordTexts, owners: Ints, starts: Ints, ends: Ints) -> In
     for at in np.flatnonzero(strange_keys | strange_topics[owners]).tolist():
         owner = owners[at]
         topic = texts.decode(int(texts.starts[owner]), int(texts.topic_ends[owner]))
-        hashes[at] = hash_of(topic, texts.decode(int(starts[at]), int(ends[at])))
+        hashes[at] = hash_of(topic, kind + texts.decode(int(starts[at]), int(ends[at])))
     return hashes

@@ -86,6 +86,8 @@ class IndexService:
         self._window = bytearray()
         # How many keys from `position` on are in the index already.
         self._indexed_keys = 0
+        # How many entries the index has, after `open`, for the record at `position`.
+        self._entries_of_last = 0
         self.position = 0
         self.failure: StoreError | None = None
         self.max_entries_looked_at = MAX_ENTRIES_LOOKED_AT
@@ -182,7 +184,7 @@ class IndexService:
     def _find_position(self) -> None:
         """Continue at the last message that has keys: the index may lack some of its keys."""
         self.position = self._log.min_offset
-        self._indexed_keys = 0
+        self._indexed_keys = self._entries_of_last = 0
         filled = [file for file in self._files if not file.is_empty]
         if not filled:
             return
@@ -196,7 +198,7 @@ class IndexService:
         self.position = last
         for file in reversed(filled):
             count = file.trailing(last)
-            self._indexed_keys += count
+            self._entries_of_last += count
             file.release()
             if file.count - 1 > count:
                 break
@@ -281,7 +283,7 @@ class IndexService:
             # gap would hide keys of that file.
             self._remove_all()
             start = self.position = self._log.min_offset
-            self._indexed_keys = 0
+            self._indexed_keys = self._entries_of_last = 0
         file = self._log.files.find(start)
         if file is None or start >= end:
             return
@@ -296,6 +298,12 @@ class IndexService:
             # The record is larger than a window.
             window = self._read(file, start, start + record.size)
             batch = find_keys(window, start)
+        if self._entries_of_last:
+            # Java 5.5 also has an entry for the tag, behind the keys, and any Java broker enters the keys
+            # of its last message once more when it recovers.
+            of_record = int((batch.keys.offsets == start).sum())
+            self._indexed_keys = min(self._entries_of_last, of_record)
+            self._entries_of_last = 0
         self._put(batch.keys)
         if batch.consumed:
             self.position = start + batch.consumed

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.index.index_file import ENTRY_SIZE, HEADER_SIZE
-from cometmq.store.index.index_keys import find_keys
+from cometmq.store.index.index_keys import find_keys, find_tags
 from cometmq.store.log.scan import find_record_in
 from cometmq.store.offline.check import Area, Finding, Report
 from cometmq.store.offline.store import OfflineStore, Progress
@@ -46,6 +46,21 @@ class _Entries(NamedTuple):
     previous: Ints
     # By slot: the number of the newest entry.
     slots: Ints
+
+
+class _Part(NamedTuple):
+    """A part of the log, its records' keys in the order of the index, and its bytes."""
+
+    start: int
+    end: int
+    hashes: Ints
+    offsets: Ints
+    window: bytearray
+
+    def tags(self) -> set[tuple[int, int]]:
+        """Return offset and hash of the entries that Java 5.5 has for tags, besides those of keys."""
+        found = find_tags(self.window, self.start)
+        return set(zip(found.offsets.tolist(), found.hashes.tolist(), strict=True))
 
 
 def check_index(store: OfflineStore, report: Report, progress: Progress | None = None) -> None:
@@ -141,40 +156,34 @@ def _compare(store: OfflineStore, entries: _Entries, log_min_offset: int) -> lis
         return findings
     first, last = int(entries.offsets[known]), int(entries.offsets[-1])
     reached = known
-    for start, end, hashes, offsets in _keys(store, first, last):
-        stop = int(np.searchsorted(entries.offsets, end))
-        findings += _compare_part(entries, reached, stop, hashes, offsets, first, last)
+    for part in _keys(store, first, last):
+        stop = int(np.searchsorted(entries.offsets, part.end))
+        findings += _compare_part(entries, reached, stop, part, first, last)
         reached = stop
         if len(findings) >= _MOST_FINDINGS:
             return findings[:_MOST_FINDINGS]
-        assert start <= end
     if reached < len(entries.offsets):
         findings.append(_finding(entries, reached, "it points behind the end of the log"))
     return findings
 
 
 def _compare_part(
-    entries: _Entries,
-    start: int,
-    stop: int,
-    hashes: Ints,
-    offsets: Ints,
-    first: int,
-    last: int,
+    entries: _Entries, start: int, stop: int, part: _Part, first: int, last: int
 ) -> list[Finding]:
     """Compare entries `start` to `stop` with the keys of the records in that part of the log."""
-    if np.array_equal(entries.hashes[start:stop], hashes) and np.array_equal(
-        entries.offsets[start:stop], offsets
+    if np.array_equal(entries.hashes[start:stop], part.hashes) and np.array_equal(
+        entries.offsets[start:stop], part.offsets
     ):
         return []
-    expected = set(zip(offsets.tolist(), hashes.tolist(), strict=True))
+    expected = set(zip(part.offsets.tolist(), part.hashes.tolist(), strict=True))
+    tags = part.tags()
     present = list(
         zip(entries.offsets[start:stop].tolist(), entries.hashes[start:stop].tolist(), strict=True)
     )
     findings = [
         _finding(entries, start + index, f"no record with such a key begins at {pair[0]}")
         for index, pair in enumerate(present)
-        if pair not in expected
+        if pair not in expected and pair not in tags
     ]
     # The neighbouring index files may hold some keys of the first and the last record.
     missing = {pair for pair in expected - set(present) if first < pair[0] < last}
@@ -191,10 +200,8 @@ def _finding(entries: _Entries, index: int, text: str) -> Finding:
     return Finding(Area.INDEX, entries.path, position, f"entry {number}: {text}")
 
 
-def _keys(store: OfflineStore, first: int, last: int) -> Iterator[tuple[int, int, Ints, Ints]]:
-    """Yield the parts of the log from the record at `first` to that at `last`, with the keys in
-    each: start, end, hashes, offsets.
-    """
+def _keys(store: OfflineStore, first: int, last: int) -> Iterator[_Part]:
+    """Yield the parts of the log from the record at `first` to that at `last`."""
     for file in store.log_files:
         if file.end <= first or file.base > last:
             continue
@@ -203,15 +210,14 @@ def _keys(store: OfflineStore, first: int, last: int) -> Iterator[tuple[int, int
             found = _part(file, position, last + 1 - file.base)
             if found is None:
                 break
-            end, hashes, offsets = found
-            yield file.base + position, file.base + end, hashes, offsets
-            position = end
+            yield found
+            position = found.end - file.base
         file.release()
 
 
-def _part(file: MappedFile, position: int, limit: int) -> tuple[int, Ints, Ints] | None:
-    """Return end, hashes and offsets of a window of records from `position` on, with the keys of
-    records below `limit`; None behind the file's last record.
+def _part(file: MappedFile, position: int, limit: int) -> _Part | None:
+    """Return a window of records from `position` on, with the keys of records below `limit`; None
+    behind the file's last record.
     """
     window = bytearray(file.view[position : position + _WINDOW_BYTES])
     batch = find_keys(window, file.base + position)
@@ -220,8 +226,15 @@ def _part(file: MappedFile, position: int, limit: int) -> tuple[int, Ints, Ints]
         following = find_record_in(file, position)
         if following is None:
             return None
-        start = following.offset - file.base
-        end = start + following.size
-        batch = find_keys(bytearray(file.view[start:end]), file.base + start)
+        position = following.offset - file.base
+        end = position + following.size
+        window = bytearray(file.view[position:end])
+        batch = find_keys(window, file.base + position)
     inside = batch.keys.offsets < file.base + limit
-    return end, batch.keys.hashes[inside], batch.keys.offsets[inside]
+    return _Part(
+        file.base + position,
+        file.base + end,
+        batch.keys.hashes[inside],
+        batch.keys.offsets[inside],
+        window,
+    )

@@ -46,7 +46,7 @@ def test_mqadmin_5_5_reads_maps_keyed_by_queue(
             consumer.subscribe(topic)
             return consumer
 
-        with MqAdmin(55) as tools:
+        with MqAdmin(5) as tools:
 
             def run(command: str, *args: str) -> str:
                 printed = tools.run(comet_servers, command, *args)
