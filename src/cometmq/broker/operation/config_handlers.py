@@ -55,6 +55,8 @@ LIVE_KEYS: Final = frozenset(
         "brokerPermission",
         "channelExpiredTimeout",
         "compressedRegister",
+        "defaultMessageRequestMode",
+        "defaultPopShareQueueNum",
         "enablePropertyFilter",
         "enableSingleTopicRegister",
         "filterSupportRetry",
