@@ -359,6 +359,7 @@ class Groups(GroupReading):
                 {_queue(key): value for key, value in info.mq_table.items()},
                 info.status_table,
                 info.jstack,
+                {_queue(key): value for key, value in info.mq_pop_table.items()},
             )
         errors |= missing
         if not errors:
