@@ -1,4 +1,7 @@
-"""Collects what servers and members report of a consumer group, for the judgement of `group_causes`."""
+"""Collects what servers and members report of a consumer group, for the judgement of `group_causes`.
+
+Longer than 500 lines: these are the questions of one explanation, a short one each.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ class GroupFacts:
     forbidden: dict[tuple[str, str], Told[bool]] = field(default_factory=dict)
     sent_back: dict[tuple[str, str], Told[BrokerStatsData]] = field(default_factory=dict)
     samples: dict[MessageQueue, Told[Sample]] = field(default_factory=dict)
-    # What the group has in flight. Java's brokers do not report it.
+    # The group's messages in flight. Java's brokers do not report them.
     popped: dict[str, Told[PopProgress]] = field(default_factory=dict)
     # The names of all groups that brokers have.
     known_groups: set[str] = field(default_factory=set)
@@ -192,12 +195,12 @@ class GroupFacts:
     def pops(self) -> bool:
         """Whether members pop, as they or their brokers report. Then queues have no owners: members share them."""
         return (
-            any(told.value.popped for told in self.members.values())
-            or any(told.value.consume_type == "CONSUME_POP" for told in self.online.values())
+            any(at.value.popped for at in self.members.values())
+            or any(at.value.consume_type == "CONSUME_POP" for at in self.online.values())
             or any(
-                topic.mode == POP or topic.in_flight
-                for told in self.popped.values()
-                for topic in told.value.topics
+                of.mode == POP or of.in_flight
+                for at in self.popped.values()
+                for of in at.value.topics
             )
         )
 

@@ -107,7 +107,7 @@ class ClientManager:
         self.on_subscriptions: list[Callable[[str, list[SubscriptionData]], Iterator[None]]] = []
         self.on_taken_in: list[Callable[[str], None]] = []
         self.on_reselected: list[Callable[[str], None]] = []
-        # What groups select that pop, with or without members that send heartbeats.
+        # The selections of groups that pop, with or without members that send heartbeats.
         self.pops = PopSubscriptions(clock)
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
