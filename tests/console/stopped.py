@@ -16,13 +16,15 @@ from tests.console.actors import QUICK_CHECKS, Actors, Bank
 from tests.integration.server_processes import ServerProcess, server_process
 from tests.waits import eventually
 
-from cometmq import AdminClient, Message
+from cometmq import AdminClient, Message, SimpleConsumer
 from cometmq.errors import CometMQError
 
 # At both brokers.
 ORDERS, BILLING = "orders", "billing"
 # At the broker that is stopped.
 PARKED, READERS = "parked", "parked-readers"
+# A group whose member has popped a message of PARKED.
+POPPERS: Final = "parked-poppers"
 KEY: Final = "parked-key"
 # Of all messages in ORDERS.
 SHARED_KEY: Final = "shared-key"
@@ -97,6 +99,10 @@ def stopped_cluster(directory: Path) -> Iterator[Stopped]:
             member.wait_for(2)
             sender.send(Message(PARKED, b"later", delay_level=18))
             sender.send(Message(PARKED, b"later", delay_ms=3_600_000))
+            popper = SimpleConsumer(POPPERS, namesrv=names.address, invisible_ms=3_600_000)
+            popper.subscribe(PARKED)
+            stack.enter_context(popper)
+            eventually(lambda: popper.receive(1), bool)
             actors.trace("traced", PARKED, b"traced")
             actors.forget("forgetful", PARKED, b"given up", Bank())
             actors.leave_waiting("undecided", PARKED, b"half")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.console.stopped import (
     KEY,
     ORDERS,
     PARKED,
+    POPPERS,
     READERS,
     SHARED_KEY,
     Held,
@@ -93,6 +95,7 @@ def views_of(held: Held) -> Views:
         ("/groups", {"kind": "conflict"}),
         *groups,
         ("/group", {"name": READERS, "view": "offsets", "topic": PARKED}),
+        ("/group", {"name": POPPERS, "view": "progress"}),
         ("/member", {"group": READERS, "client": held.member}),
         ("/producers", {}),
         ("/producers", {"q": "nowhere"}),
@@ -119,7 +122,9 @@ def views_of(held: Held) -> Views:
         ("/trace", {"id": KEY}),
         ("/why/group", {"name": READERS}),
         ("/why/group", {"name": BILLING}),
+        ("/why/group", {"name": POPPERS}),
         ("/why/message", {"id": held.unique_id, "topic": PARKED}),
+        ("/why/message", {"id": held.unique_id, "topic": PARKED, "group": POPPERS}),
         ("/why/write", {"topic": PARKED}),
         ("/why/disk", {}),
         ("/why/restart", {}),
@@ -149,13 +154,14 @@ NAMES_OF_GONE: Final = [
 
 class Visited(NamedTuple):
     """Is who visits the console, and what it said of each view: while the broker was stopped, and
-    after it was gone.
+    after it was gone. `seconds` has how long each answer of the first kind took.
     """
 
     visitor: Visitor
     held: Held
     of_stopped: dict[str, Answer]
     of_gone: dict[str, Answer]
+    seconds: dict[str, float]
 
 
 @pytest.fixture(scope="module")
@@ -169,9 +175,17 @@ def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visited]:
     ):
         visitor = Visitor(served)
 
+        seconds: dict[str, float] = {}
+
+        def visit(name: str, view: tuple[str, Mapping[str, object]]) -> Answer:
+            began = time.perf_counter()
+            said = visitor.get(view[0], **view[1])
+            seconds.setdefault(name, time.perf_counter() - began)
+            return said
+
         def all_views() -> dict[str, Answer]:
             with ThreadPoolExecutor(4) as pool:
-                got = pool.map(lambda view: visitor.get(view[0], **view[1]), views_of(at.held))
+                got = pool.map(visit, NAMES, views_of(at.held))
                 return dict(zip(NAMES, got, strict=True))
 
         see(visitor, "does not answer")
@@ -179,7 +193,7 @@ def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visited]:
         of_stopped = all_views()
         at.stopped.process.kill()
         see(visitor, "unregistered")
-        yield Visited(visitor, at.held, of_stopped, all_views())
+        yield Visited(visitor, at.held, of_stopped, all_views(), seconds)
 
 
 def see(visitor: Visitor, wanted: str) -> None:
@@ -231,6 +245,15 @@ def test_no_page_takes_what_a_broker_that_is_gone_had_for_none(visited: Visited,
 @pytest.mark.parametrize("view", [name for name in NAMES if name.startswith("/group ")])
 def test_a_group_has_one_bar_for_one_broker(visited: Visited, view: str) -> None:
     assert visited.of_stopped[view].html.count('class="unknown"') == 1
+
+
+@pytest.mark.parametrize("view", [name for name in NAMES if POPPERS in name])
+def test_a_group_that_pops_is_not_known_in_time(visited: Visited, view: str) -> None:
+    """The console's calls may take a minute (`timeout_ms`), its pages wait half a second (`wait_s`)."""
+    assert visited.seconds[view] < 30
+    said = visited.of_stopped[view].text
+    assert "ot known" in said or "did not answer" in said, said
+    assert "in flight" not in said.replace("in flight or not popped yet", "")
 
 
 def test_what_the_other_broker_has_is_shown(visited: Visited) -> None:

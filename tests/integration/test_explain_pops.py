@@ -9,8 +9,9 @@ import pytest
 from tests.waits import until
 
 from cometmq.admin.explain.records import Cause, MessageExplanation
-from cometmq.aio import AdminClient, Producer, SimpleConsumer
-from cometmq.model.message import Message
+from cometmq.aio import AdminClient, Producer, PushConsumer, SimpleConsumer
+from cometmq.model.message import Message, MessageExt
+from cometmq.model.results import ConsumeResult
 from cometmq.protocol import requests
 from cometmq.protocol.pop.handle import pop_retry_topic
 from cometmq.testing import Cluster
@@ -25,7 +26,7 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def run(cluster: Cluster, scenario: Scenario, *, retries: int = 16, orderly: bool = False) -> None:
+def run(cluster: Cluster, scenario: Scenario, *, retries: int = 16, ordered: bool = False) -> None:
     async def all_of_it() -> None:
         async with AdminClient(namesrv=cluster.namesrv) as admin:
             await admin.topics.create(
@@ -34,10 +35,12 @@ def run(cluster: Cluster, scenario: Scenario, *, retries: int = 16, orderly: boo
             await admin.groups.create(
                 GROUP,
                 retry_max_times=retries,
-                consume_message_orderly=orderly,
+                consume_message_orderly=ordered,
                 cluster="DefaultCluster",
             )
-            consumer = SimpleConsumer(GROUP, namesrv=cluster.namesrv, invisible_ms=60_000)
+            consumer = SimpleConsumer(
+                GROUP, namesrv=cluster.namesrv, invisible_ms=60_000, ordered=ordered
+            )
             consumer.subscribe(TOPIC)
             async with Producer("shop", namesrv=cluster.namesrv) as producer, consumer:
                 await scenario(admin, producer, consumer)
@@ -164,5 +167,68 @@ def test_a_java_broker_that_does_not_know_the_request_leaves_it_unknown(
         found = await told(admin, message_id, Cause.NOT_TOLD)
         assert "is not known, because broker" in found.answer
         assert await admin.groups.popped(GROUP) is None
+
+    run(cluster, scenario)
+
+
+def test_in_order_a_message_is_told_with_its_delivery_and_what_is_behind_it(
+    cluster: Cluster,
+) -> None:
+    async def scenario(admin: AdminClient, producer: Producer, consumer: SimpleConsumer) -> None:
+        ids = [await asked(admin, producer, b"%d" % number) for number in range(4)]
+        first, second = await consumer.receive(2)
+        found = await told(admin, ids[0], Cause.INVISIBLE)
+        assert "delivery 1" in found.answer
+        found = await told(admin, ids[3], Cause.NOT_POPPED)
+        assert "1 message before it in queue 0" in found.answer
+
+        # What was acknowledged behind the first one comes again with it, as in Java.
+        await second.ack()
+        await first.nack(1000)
+        await asyncio.sleep(5)
+        await consumer.receive(2)
+        found = await told(admin, ids[0], Cause.INVISIBLE)
+        assert "delivery 2" in found.answer
+
+    run(cluster, scenario, ordered=True)
+
+
+def test_a_group_whose_simple_consumers_hold_messages_is_told_so(cluster: Cluster) -> None:
+    async def scenario(admin: AdminClient, producer: Producer, consumer: SimpleConsumer) -> None:
+        for number in range(5):
+            await asked(admin, producer, b"%d" % number)
+        held = await consumer.receive(2)
+        found = await admin.explain.group(GROUP)
+        assert Cause.INVISIBLE in found.causes
+        assert "have popped 2 messages and not acknowledged them" in found.answer
+        assert Cause.QUEUE_WITHOUT_OWNER not in found.causes
+        for message in held:
+            await message.ack()
+        found = await admin.explain.group(GROUP)
+        assert Cause.INVISIBLE not in found.causes
+
+    run(cluster, scenario)
+
+
+def test_members_that_pop_by_push_own_no_queues_and_miss_none(cluster: Cluster) -> None:
+    """Queues were said to have no owner."""
+
+    async def scenario(admin: AdminClient, producer: Producer, consumer: SimpleConsumer) -> None:
+        await consumer.close()
+        never = asyncio.Event()
+
+        async def work(messages: list[MessageExt]) -> ConsumeResult:
+            await never.wait()
+            return ConsumeResult.SUCCESS
+
+        async with PushConsumer(GROUP, work, namesrv=cluster.namesrv, mode="pop") as pushed:
+            pushed.subscribe(TOPIC)
+            await asked(admin, producer, b"1")
+            # Longer than members may take to share queues.
+            await asyncio.sleep(60)
+            found = await admin.explain.group(GROUP)
+            assert Cause.INVISIBLE in found.causes, found
+            assert not {Cause.QUEUE_WITHOUT_OWNER, Cause.REBALANCING} & set(found.causes), found
+            never.set()
 
     run(cluster, scenario)

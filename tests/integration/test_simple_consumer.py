@@ -188,6 +188,20 @@ def test_messages_of_a_queue_come_in_order_and_in_batches(cluster: Cluster) -> N
     cluster.run(scenario())
 
 
+def test_two_calls_at_once_do_not_get_one_batch_in_order() -> None:
+    """They had one attempt id, so the broker gave the batch of the first to the second as well."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await create(cluster, "orders", 1)
+        await send(cluster, "orders", b"0", b"1", b"2")
+        async with consumer_of(cluster, "orders", ordered=True, max_messages=3) as consumer:
+            received = await asyncio.gather(*(consumer.receive(wait_ms=0) for _ in range(2)))
+            assert sorted(map(len, received)) == [0, 3]
+
+    with Cluster(clock="virtual", seed=11) as cluster:
+        cluster.run(scenario(cluster))
+
+
 def test_what_is_wrong_is_said_at_once(cluster: Cluster) -> None:
     async def scenario() -> None:
         async with SimpleConsumer("billing", namesrv=cluster.namesrv) as consumer:

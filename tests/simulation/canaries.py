@@ -51,6 +51,8 @@ from cometmq.broker.transactions.half_table import HalfTable
 from cometmq.broker.transactions.transactions import Transactions
 from cometmq.bulk.range_pulls import RangePulls
 from cometmq.client.consuming.orderly import OrderlyConsumption
+from cometmq.client.popping.held import HeldMessages
+from cometmq.client.popping.message import ReceivedMessage
 from cometmq.client.pulling import received
 from cometmq.errors import StoreBusyError, StoreError
 from cometmq.model import names
@@ -131,7 +133,15 @@ COUNTED: Final = "pops counted"
 ONE_BATCH: Final = "one batch of a queue at a time"
 
 # The workloads that pop.
-POPS: Final = ("popped", "popped-in-order", "pulled-and-popped")
+POPS: Final = (
+    "popped",
+    "popped-in-order",
+    "pulled-and-popped",
+    "pushed-by-pop",
+    "pushed-by-pop-in-order",
+    "simple-consumer",
+    "simple-consumer-in-order",
+)
 
 
 def canary(
@@ -403,6 +413,24 @@ def hide_too_short(_rng: Random) -> Any:
     )
 
 
+@canary("a popped message that is hidden again becomes visible 0.7 s early", HIDDEN, needs=POPS)
+def hide_again_too_short(_rng: Random) -> Any:
+    original, early_ms = PopState.write, 700
+
+    def write(self: PopState, *made: Any) -> Any:
+        return original(
+            self,
+            *(
+                msgspec.structs.replace(each, until_ms=each.until_ms - early_ms)
+                if isinstance(each, changes.Hidden | changes.OrderHidden)
+                else each
+                for each in made
+            ),
+        )
+
+    return patch.object(PopState, "write", write)
+
+
 @canary("one acknowledgement in five is answered and does nothing", DONE, needs=POPS)
 def drop_an_acknowledgement(rng: Random) -> Any:
     original = AckHandler._ack
@@ -638,6 +666,21 @@ def drop_a_delivery(rng: Random) -> Any:
     needs=("orderly",),
 )
 def go_on_behind_a_suspended_message(rng: Random) -> Any:
+    return _going_on_behind_suspended_messages(rng)
+
+
+@canary(
+    "an orderly queue of a push consumer that pops goes on behind one suspended message in two",
+    ORDER,
+    COMMITS,
+    DELIVERED,
+    needs=("pushed-by-pop-in-order",),
+)
+def acknowledge_a_suspended_message(rng: Random) -> Any:
+    return _going_on_behind_suspended_messages(rng)
+
+
+def _going_on_behind_suspended_messages(rng: Random) -> Any:
     original = OrderlyConsumption.conclude
 
     async def conclude(self: OrderlyConsumption, job: Any) -> list[MessageExt]:
@@ -647,6 +690,41 @@ def go_on_behind_a_suspended_message(rng: Random) -> Any:
         return await original(self, job)
 
     return patch.object(OrderlyConsumption, "conclude", conclude)
+
+
+@canary(
+    "a push consumer that pops acknowledges one failed message in two",
+    DELIVERED,
+    needs=("pushed-by-pop",),
+)
+def acknowledge_what_failed(rng: Random) -> Any:
+    original = HeldMessages.give_back
+
+    async def give_back(self: HeldMessages, process_queue: Any, message: Any, delay_ms: int) -> Any:
+        if rng.random() < 0.5:
+            return  # what follows acknowledges each message that was not given back
+        await original(self, process_queue, message, delay_ms)
+
+    return patch.object(HeldMessages, "give_back", give_back)
+
+
+@canary(
+    "a simple consumer acknowledges one message in two that it is to give back",
+    DELIVERED,
+    ORDER,
+    COMMITS,
+    needs=("simple-consumer", "simple-consumer-in-order"),
+)
+def acknowledge_what_is_given_back(rng: Random) -> Any:
+    original = ReceivedMessage.nack
+
+    async def nack(self: ReceivedMessage, delay_ms: Any = 0) -> None:
+        if rng.random() < 0.5:
+            await self.ack()
+        else:
+            await original(self, delay_ms)
+
+    return patch.object(ReceivedMessage, "nack", nack)
 
 
 @canary("one answer in two is left out of a range", RANGES)

@@ -40,6 +40,8 @@ KINDS: Final = (
     "pulled-and-popped",
     "pushed-by-pop",
     "pushed-by-pop-in-order",
+    "simple-consumer",
+    "simple-consumer-in-order",
 )
 HOUR_S: Final = 3600.0
 # After the last fault of a run for liveness, all that is under way completes within this time: 16

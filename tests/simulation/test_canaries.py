@@ -156,6 +156,10 @@ SHORT: Final = {
     ),
     "serve-a-write-on-a-slave": short("normal", slaves=1),
     "hide-too-short": short("popped", messages=80),
+    "hide-again-too-short": short("pushed-by-pop", messages=80),
+    "acknowledge-what-failed": short("pushed-by-pop", promise="liveness", messages=80),
+    "acknowledge-a-suspended-message": short("pushed-by-pop-in-order", messages=80),
+    "acknowledge-what-is-given-back": short("simple-consumer", promise="liveness", messages=80),
     "drop-an-acknowledgement": short("popped", messages=80, seed=3),
     "answer-acknowledgements-before-the-flush": short(
         "popped", *_power_losses(20, 30, 40, 50, 60), messages=150, seed=3

@@ -15,6 +15,7 @@ from cometmq.access.config import AccessConfig
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.errors import ConfigError, ConnectError
 from cometmq.logs.levels import check_levels
+from cometmq.model.results import MessageRequestMode
 from cometmq.model.route import MASTER_ID
 from cometmq.model.sysflag import PERM_RW
 from cometmq.protocol.frame import MAX_FRAME_LENGTH
@@ -137,6 +138,10 @@ class BrokerConfig(TlsConfig):
     init_pop_offset_by_check_msg_in_mem: bool = True
     # How many pops of a group may wait for one queue, or for all.
     pop_polling_size: int = field(default=1_024, metadata={"min": 0})
+    # How the members of a group get messages that let the broker divide the queues, as long as `setConsumeMode` has
+    # not chosen for the group and topic; and how many others share a queue if they pop.
+    default_message_request_mode: MessageRequestMode = MessageRequestMode.PULL
+    default_pop_share_queue_num: int = -1
     # CometMQ's own: how many offsets are kept, one for each group and queue; about 100 bytes each.
     max_consumer_offsets: int = field(default=1_000_000, metadata={"min": 0})
     # CometMQ's own: how many topics and groups clients may make by using them; 0 is no limit.

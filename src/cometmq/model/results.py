@@ -183,6 +183,13 @@ class ConsumeFromWhere(Enum):
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
+class MessageRequestMode(Enum):
+    """Says how the members of a group get messages."""
+
+    PULL = "PULL"
+    POP = "POP"
+
+
 class MessageModel(Enum):
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"

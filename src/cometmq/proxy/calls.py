@@ -11,18 +11,23 @@ import grpc
 import grpc.aio
 import structlog
 
+from cometmq._version import __version__
 from cometmq.errors import CometMQError
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy.config import MAX_CALLS
 from cometmq.proxy.gate import Gate
 from cometmq.proxy.statuses import RefusedError, status, status_of
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.sockets.addresses import bare_host
 
 log = structlog.get_logger(__name__)
 
 MESSAGING: Final = "apache.rocketmq.v2.MessagingService"
 ADMIN: Final = "apache.rocketmq.v2.Admin"
+# The proxy's version and time in an answer to QueryRoute, for `cometmq doctor`; clients pass over them.
+VERSION_HEADER: Final = "x-cometmq-version"
+TIME_HEADER: Final = "x-cometmq-time-ms"
 _LONGEST_ID: Final = 255
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -83,6 +88,11 @@ class Calls:
                 log.exception("a call failed", call=name)
                 answer = answer_class(status=_internal(error))
             self.count(name, answer.status.code)
+            if name == "QueryRoute":
+                now_ms = str(SYSTEM_CLOCK.now_ms())
+                context.set_trailing_metadata(
+                    ((VERSION_HEADER, __version__), (TIME_HEADER, now_ms))
+                )
             return answer
 
         handler = grpc.unary_unary_rpc_method_handler(

@@ -10,6 +10,7 @@ from tests.simulation.workloads.ordered import Keyed, Orderly
 from tests.simulation.workloads.plain import Batch, Broadcasting, Filtered, Normal, Retries
 from tests.simulation.workloads.popped import Popped, PoppedInOrder, PulledAndPopped
 from tests.simulation.workloads.push_by_pop import PushedByPop, PushedByPopInOrder
+from tests.simulation.workloads.simple import Simple, SimpleInOrder
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.workload import Workload
 
@@ -33,5 +34,7 @@ WORKLOADS: Final[dict[str, type[Workload]]] = {
         PulledAndPopped,
         PushedByPop,
         PushedByPopInOrder,
+        Simple,
+        SimpleInOrder,
     )
 }

@@ -12,36 +12,26 @@ from tests.pop_offsets import offsets_of
 from tests.simulation import history as h
 from tests.simulation.schedule import WorkloadPlan
 from tests.simulation.workloads.ordered import Keyed
+from tests.simulation.workloads.pops import Got, found_in, record_pop
 from tests.simulation.workloads.stage import Stage
 from tests.simulation.workloads.workload import Client, Workload
 
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient, ClientOptions
 from cometmq.client.options import takes
-from cometmq.errors import CometMQError, ProtocolError
+from cometmq.errors import CometMQError
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.header import NoHeader
-from cometmq.protocol.messages.compression import decompress
 from cometmq.protocol.messages.properties import decode_properties
-from cometmq.protocol.messages.record import StoredRecord, body_is_intact, decode_records
 from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
-from cometmq.protocol.pop.handle import (
-    ORDER_QUEUE,
-    PopHandle,
-    decode_order_counts,
-    decode_start_offsets,
-    mark_of,
-    real_topic,
-)
+from cometmq.protocol.pop.handle import ORDER_QUEUE, PopHandle, real_topic
 from cometmq.protocol.pop.headers import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     PopMessageRequestHeader,
-    PopMessageResponseHeader,
 )
 
-_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 # How long a call takes beyond the time for which a pop waits.
 _CALL_S: Final = 5.0
 # How often a member asks again for an acknowledgement that was not answered.
@@ -115,50 +105,6 @@ class Popper(AsyncClient):
             timeout_s=_CALL_S,
         )
         return answer.header.pop_time, answer.header.invisible_time
-
-
-class Got(NamedTuple):
-    """A message of a pop, its handle, and how often it was delivered before."""
-
-    record: StoredRecord
-    handle: PopHandle
-    times: int
-
-
-def found_in(
-    asked: PopMessageRequestHeader, header: PopMessageResponseHeader, body: bytes
-) -> list[Got]:
-    """Do what Java's client does: MQClientAPIImpl.processPopResponse."""
-    starts = decode_start_offsets(header.start_offset_info or "")
-    offsets = offsets_of(header.msg_offset_info or "")
-    counts = decode_order_counts(header.order_count_info or "")
-    found: list[Got] = []
-    for record in decode_records(body):
-        if not body_is_intact(record):
-            continue  # its time passes
-        text = decode_properties(record.properties).get("POP_CK")
-        if text is not None:
-            found.append(Got(record, PopHandle.decode(text), record.reconsume_times))
-            continue
-        mark = mark_of(record.topic)
-        place = mark, record.queue_id
-        if place not in starts or record.queue_offset not in offsets.get(place, ()):
-            raise ProtocolError(f"a pop does not say where offset {record.queue_offset} is from")
-        handle = PopHandle(
-            starts[place],
-            header.pop_time,
-            header.invisible_time,
-            header.revive_qid,
-            mark,
-            "-",
-            record.queue_id,
-            record.queue_offset,
-        )
-        times = record.reconsume_times
-        if asked.order:
-            times = counts.get((mark, f"qo{record.queue_id}%{record.queue_offset}"), 0)
-        found.append(Got(record, handle, times))
-    return found
 
 
 class _Held(NamedTuple):
@@ -330,38 +276,11 @@ class Member:
         return [self._delivered(each) for each in found]
 
     def _delivered(self, got: Got) -> _Held:
-        stage, record, handle = self._stage, got.record, got.handle
-        workload = self._workload
+        workload, handle = self._workload, got.handle
+        member = workload.member(self._client, workload.group)
+        delivery = record_pop(workload, self._client, member, self._broker, got)
         topic = real_topic(workload.topic, workload.group, handle.mark)
-        properties = decode_properties(record.properties)
-        delivery = stage.next_delivery()
-        stage.record(
-            h.Delivered(
-                at_s=stage.at_s,
-                node=self._client.name,
-                delivery=delivery,
-                member=workload.member(self._client, workload.group),
-                group=workload.group,
-                queue=h.Queue(topic, self._broker, handle.queue_id),
-                offset=handle.offset,
-                topic=record.topic,
-                body=bytes(decompress(record.body, record.sys_flag, max_length=_MAX_BODY_BYTES)),
-                properties=properties,
-                reconsume_times=got.times,
-                store_ms=record.store_timestamp,
-                born_ms=record.born_timestamp,
-            )
-        )
-        stage.record(
-            h.Popped(
-                at_s=stage.at_s,
-                node=self._client.name,
-                delivery=delivery,
-                popped_ms=handle.pop_time,
-                until_ms=handle.pop_time + handle.invisible_time,
-            )
-        )
-        number = properties.get(h.MESSAGE, "")
+        number = decode_properties(got.record.properties).get(h.MESSAGE, "")
         return _Held(delivery, int(number) if number.isdecimal() else -1, got.times, topic, handle)
 
     async def _work_on(self, held: Sequence[_Held]) -> None:

@@ -228,6 +228,9 @@ def half_dead(changed: Mapping[int, Any] | None = None) -> FakeCluster:
             codes.GET_BROKER_RUNTIME_INFO.code: dead_at_b(
                 lambda *_: answer(body={"table": {"nextDeletedFile": ""}})
             ),
+            codes.GET_POP_PROGRESS.code: dead_at_b(
+                lambda *_: answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+            ),
             codes.GET_TOPIC_CONFIG.code: refuse,
             codes.GET_TOPIC_STATS_INFO.code: refuse,
             codes.UPDATE_AND_GET_GROUP_FORBIDDEN.code: refuse,

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from tests.integration.pop_peer import POP, pop_ext
 from tests.unit.broker.broker_box import GROUP, Client, turns
 from tests.waits import WAIT_S
 
@@ -219,3 +220,16 @@ async def test_an_answer_about_many_queues_lets_others_have_the_loop_at_each(
     assert answer.code == 0, answer.remark
     json.loads(with_text_keys(bytes(answer.body)))
     assert count > pieces
+
+
+async def test_what_a_group_selects_that_pops_without_heartbeats_is_known(
+    client: Client,
+) -> None:
+    question = {"group": GROUP, "topic": "orders"}
+    assert "subscriptionData" not in json.loads(bytes((await client.ask(345, question)).body))
+    await client.ask(POP, pop_ext(expType="TAG", exp="paid || sent"))
+    answer = json.loads(bytes((await client.ask(345, question)).body))["subscriptionData"]
+    assert (answer["subString"], sorted(answer["tagsSet"])) == ("paid || sent", ["paid", "sent"])
+    await client.ask(POP, pop_ext())
+    answer = json.loads(bytes((await client.ask(345, question)).body))["subscriptionData"]
+    assert answer["subString"] == "*"

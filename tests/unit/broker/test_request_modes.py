@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from tests.unit.broker.broker_box import GROUP, HOST, Client, running
 
+from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.assignments import Assignments
 from cometmq.broker.groups.clients import ClientManager
 from cometmq.broker.groups.request_modes import RequestModes
+from cometmq.errors import ConfigError
+from cometmq.model.results import MessageRequestMode
 from cometmq.model.route import BrokerData, QueueData, TopicRouteData
 from cometmq.protocol import requests
 from cometmq.protocol.bodies.cluster import QueryAssignmentRequestBody
@@ -19,6 +22,7 @@ from cometmq.protocol.bodies.overview import MessageRequestModes as Modes
 from cometmq.protocol.envelope import Request
 from cometmq.protocol.fastjson.dialect import decode_body
 from cometmq.protocol.header import NoHeader
+from cometmq.runtime.configuration.config import from_properties
 
 SET, ALL = 401, 402
 
@@ -129,3 +133,27 @@ async def test_a_choice_stays_on_a_slave_whose_master_lost_its_file(tmp_path: Pa
             )
         )
         assert modes.mode_of("orders", GROUP)[0] == "PULL"
+
+
+async def test_groups_for_which_nobody_chose_get_messages_as_the_broker_is_set(
+    tmp_path: Path,
+) -> None:
+    async with running(
+        tmp_path,
+        default_message_request_mode=MessageRequestMode.POP,
+        default_pop_share_queue_num=3,
+    ) as broker:
+        modes = RequestModes(broker.parts)
+        assert modes.mode_of("orders", GROUP) == ("POP", 3)
+        assert modes.mode_of(f"%RETRY%{GROUP}", GROUP)[0] == "PULL"
+        modes.copy(
+            decode_body(
+                b'{"messageRequestModeMap":{"orders":{"g":%b}}}' % choice(mode="PULL"), Modes
+            )
+        )
+        assert modes.mode_of("orders", GROUP)[0] == "PULL"
+
+
+def test_a_mode_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="defaultMessageRequestMode=PUSH"):
+        from_properties(BrokerConfig, {"defaultMessageRequestMode": "PUSH"})

@@ -326,6 +326,7 @@ _WHEN_BEHIND: Final[tuple[Judge, ...]] = (
     member_causes.ownerless,
     member_causes.unlocked,
     member_causes.retries,
+    member_causes.in_flight,
     member_causes.slow,
     member_causes.flow_controlled,
     member_causes.pull_failures,

@@ -1,4 +1,7 @@
-"""Collects what servers and members report of a consumer group, for the judgement of `group_causes`."""
+"""Collects what servers and members report of a consumer group, for the judgement of `group_causes`.
+
+Longer than 500 lines: these are the questions of one explanation, a short one each.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from cometmq.admin.brokers.room import Brokers
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural, request_text
 from cometmq.admin.explain.records import Unasked
 from cometmq.admin.explain.selecting import Sample, selected
+from cometmq.admin.groups.pops import POP, ask_pops
 from cometmq.admin.groups.records import QueueProgress, RunningInfo, subscribes, waiting_offset
 from cometmq.admin.groups.room import Groups
 from cometmq.admin.messages.reading import MessageReader
@@ -38,6 +42,7 @@ from cometmq.protocol.headers import (
     UpdateGroupForbiddenRequestHeader,
     ViewBrokerStatsDataRequestHeader,
 )
+from cometmq.protocol.pop.bodies import PopProgress
 from cometmq.runtime.spelling import likely_meant
 
 T = TypeVar("T")
@@ -79,6 +84,8 @@ class GroupFacts:
     forbidden: dict[tuple[str, str], Told[bool]] = field(default_factory=dict)
     sent_back: dict[tuple[str, str], Told[BrokerStatsData]] = field(default_factory=dict)
     samples: dict[MessageQueue, Told[Sample]] = field(default_factory=dict)
+    # The group's messages in flight. Java's brokers do not report them.
+    popped: dict[str, Told[PopProgress]] = field(default_factory=dict)
     # The names of all groups that brokers have.
     known_groups: set[str] = field(default_factory=set)
     # The results of `queues` and `behind` once all answers are there.
@@ -185,6 +192,19 @@ class GroupFacts:
         return next((told for told in online if told.value.message_model == "BROADCASTING"), None)
 
     @property
+    def pops(self) -> bool:
+        """Whether members pop, as they or their brokers report. Then queues have no owners: members share them."""
+        return (
+            any(at.value.popped for at in self.members.values())
+            or any(at.value.consume_type == "CONSUME_POP" for at in self.online.values())
+            or any(
+                of.mode == POP or of.in_flight
+                for at in self.popped.values()
+                for of in at.value.topics
+            )
+        )
+
+    @property
     def orderly(self) -> bool:
         return any(
             told.value.properties.get("PROP_CONSUMEORDERLY") == "true"
@@ -233,7 +253,7 @@ async def _of_broker(inquiry: Inquiry, facts: GroupFacts, address: str, topic: s
         )
         return None if answer.code == ResponseCode.CONSUMER_NOT_ONLINE else answer.body
 
-    told_progress, told_online, configs, settings = await asyncio.gather(
+    told_progress, told_online, configs, settings, popped = await asyncio.gather(
         _progress(inquiry, facts.group, address, topic),
         inquiry.ask(requests.GET_CONSUMER_CONNECTION_LIST, address, online),
         inquiry.ask(
@@ -244,7 +264,12 @@ async def _of_broker(inquiry: Inquiry, facts: GroupFacts, address: str, topic: s
         inquiry.ask(
             requests.GET_BROKER_CONFIG, address, lambda: Brokers(servers).config(broker=address)
         ),
+        inquiry.ask(
+            requests.GET_POP_PROGRESS, address, lambda: ask_pops(servers, address, facts.group)
+        ),
     )
+    if popped is not None and popped.value is not None:
+        facts.popped[address] = _with(popped, popped.value)
     if told_progress is not None:
         table, per_s = told_progress.value
         table = {queue: at for queue, at in table.items() if topic in (None, queue.topic)}

@@ -90,7 +90,7 @@ def silent(facts: GroupFacts) -> Iterator[Reason]:
 
 def ownerless(facts: GroupFacts) -> Iterator[Reason]:
     """Judge queues in which messages wait and that no member has."""
-    if not facts.members or facts.silent:
+    if not facts.members or facts.silent or facts.pops:
         return
     owners = facts.owners()
     if not owners and all(_pulls_itself(told.value) for told in facts.members.values()):
@@ -181,7 +181,7 @@ def idle_members(facts: GroupFacts) -> Iterator[Reason]:
     busy = {client for queue, client in owners.items() if queue.topic in topics}
     idle = [client for client in facts.members if client not in busy]
     queues = {p.queue for p, _ in facts.queues() if p.queue.topic in topics}
-    if not topics or not idle or facts.silent or len(facts.members) <= len(queues):
+    if not topics or not idle or facts.silent or len(facts.members) <= len(queues) or facts.pops:
         return
     yield Reason(
         Cause.MORE_MEMBERS_THAN_QUEUES,
@@ -200,6 +200,42 @@ def idle_members(facts: GroupFacts) -> Iterator[Reason]:
 
 
 # Work of members
+
+
+def in_flight(facts: GroupFacts) -> Iterator[Reason]:
+    """Judge messages that members have popped and not acknowledged, in topics in which messages wait."""
+    behind = {progress.queue.topic for progress, _ in facts.behind()}
+    found = [
+        (told, topic)
+        for told in facts.popped.values()
+        for topic in told.value.topics
+        if topic.in_flight and facts.topic in (None, topic.topic)
+    ]
+    if not found or not behind:
+        return
+    now_ms, oldest_ms = min(
+        ((told.value.now_ms, topic.oldest_popped_ms) for told, topic in found),
+        key=lambda each: each[1] - each[0],
+    )
+    yield Reason(
+        Cause.INVISIBLE,
+        Severity.WARNING,
+        Said.GROUP_IN_FLIGHT(
+            group=facts.group,
+            count=sum(topic.in_flight for _, topic in found),
+            waits=waits(facts),
+            seconds=max(now_ms - oldest_ms, 0) / 1000,
+        ),
+        tuple(
+            evidence
+            for told, topic in found[:MOST_EVIDENCE]
+            for evidence in (
+                told.shows(Shown.IN_FLIGHT_OF(topic=topic.topic), topic.in_flight),
+                told.shows(Shown.AGAIN_OF(topic=topic.topic), topic.again_count),
+            )
+        ),
+        Remedy.GROUP_IN_FLIGHT(),
+    )
 
 
 def _held(facts: GroupFacts) -> list[tuple[QueueProgress, Told[RunningInfo], ProcessQueueInfo]]:

@@ -104,6 +104,10 @@ class Said(TextKey):
     MORE_MEMBERS_THAN_QUEUES = (
         "{members} members share {queues:# queue|# queues}: {idle} have none and cannot help"
     )
+    GROUP_IN_FLIGHT = (
+        "members of group {group} have popped {count:# message|# messages} and not acknowledged "
+        "{count:it|them}, the oldest for {seconds:.0f} s; {waits}, in flight or not popped yet"
+    )
     SLOW_LISTENER = (
         "the listener is slow: {members:# member holds|# members hold} {held:,} of the {lag:,} messages "
         "of topic {topic} that wait, and the listener takes {ms:.0f} ms for each and finishes "
@@ -357,6 +361,10 @@ class Remedy(TextKey):
         "give the topic more queues: topics.update({topic!r}, read_queues={queues}, "
         "write_queues={queues})"
     )
+    GROUP_IN_FLIGHT = (
+        "see that members acknowledge each message that they are done with; what they do not acknowledge in time "
+        "comes again"
+    )
     SLOW_LISTENER = (
         "find out what the listener waits for (groups.running_info(…, stacks=True) shows its threads); "
         "make it faster, raise its concurrency, or add members while there are queues for them"
@@ -517,6 +525,8 @@ class Shown(TextKey):
     CONSUMED_UP_TO = "consumed up to {consumed}, handed out up to {pulled}"
     FIRST_NOT_DONE = "first offset that is not done"
     POPPED_AT = "popped at"
+    IN_FLIGHT_OF = "in flight of {topic}"
+    AGAIN_OF = "of these delivered before, of {topic}"
     HIDDEN_UNTIL = "invisible until"
     HANDED_TO = "handed to"
     NOT_KNOWN_ANY_MORE = "not known any more"

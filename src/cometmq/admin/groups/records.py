@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
-from cometmq.protocol.bodies.consumers import ConsumeStatus, ProcessQueueInfo
+from cometmq.protocol.bodies.consumers import ConsumeStatus, PopProcessQueueInfo, ProcessQueueInfo
 from cometmq.protocol.bodies.inspection import ClientConnection, OffsetWrapper
 from cometmq.protocol.codes import version_text
 
@@ -139,7 +139,8 @@ class GroupProgress:
 class RunningInfo:
     """Holds what a member of a group reports of itself.
 
-    `topics` has its rates by topic, `stacks` the stacks of its threads if they were asked for.
+    `topics` has its rates by topic, `stacks` the stacks of its threads if they were asked for, `popped` the queues
+    that it pops, those with the id -1 for all queues of a broker.
     """
 
     client_id: str
@@ -148,6 +149,7 @@ class RunningInfo:
     queues: Mapping[MessageQueue, ProcessQueueInfo]
     topics: Mapping[str, ConsumeStatus]
     stacks: str | None
+    popped: Mapping[MessageQueue, PopProcessQueueInfo] = field(default_factory=dict)
 
 
 def connection_of(body: ClientConnection) -> Connection:

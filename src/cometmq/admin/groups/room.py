@@ -282,7 +282,8 @@ class Groups(GroupReading):
         return sorted({topic for topics in found.values() for topic in topics})
 
     async def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """Return what a group that is online selects of a topic, None if it does not subscribe.
+        """Return what a group selects of a topic: what its members say, or what it last popped with. None if
+        neither is known.
 
         Brokers before 5.0 do not know the request.
         """
@@ -358,6 +359,7 @@ class Groups(GroupReading):
                 {_queue(key): value for key, value in info.mq_table.items()},
                 info.status_table,
                 info.jstack,
+                {_queue(key): value for key, value in info.mq_pop_table.items()},
             )
         errors |= missing
         if not errors:

@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.broker.groups.pop_subscriptions import PopSubscriptions
 from cometmq.errors import CometMQError, LimitError
 from cometmq.filtering.tags import TagMatcher, tag_matcher
 from cometmq.model.subscription import ConsumerData, SubscriptionData
@@ -106,6 +107,8 @@ class ClientManager:
         self.on_subscriptions: list[Callable[[str, list[SubscriptionData]], Iterator[None]]] = []
         self.on_taken_in: list[Callable[[str], None]] = []
         self.on_reselected: list[Callable[[str], None]] = []
+        # The selections of groups that pop, with or without members that send heartbeats.
+        self.pops = PopSubscriptions(clock)
         self._clock = clock
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[str, Member]] = {}

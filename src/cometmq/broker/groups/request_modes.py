@@ -35,6 +35,7 @@ class RequestModes:
     """Keeps what operators chose. For the loop's thread only."""
 
     def __init__(self, parts: Parts) -> None:
+        self._config = parts.config
         self._topics = parts.topics
         self._groups = parts.groups
         self._state = parts.state
@@ -56,9 +57,12 @@ class RequestModes:
 
     def mode_of(self, topic: str, group: str) -> tuple[str, int]:
         """Return PULL or POP, and how many other members share a queue when they pop."""
-        chosen = self._modes.message_request_mode_map.get(topic, {}).get(group)
-        if chosen is None or is_retry_topic(topic):
+        if is_retry_topic(topic):
             return PULL, -1
+        chosen = self._modes.message_request_mode_map.get(topic, {}).get(group)
+        if chosen is None:
+            config = self._config
+            return config.default_message_request_mode.value, config.default_pop_share_queue_num
         return chosen.mode, chosen.pop_share_queue_num
 
     async def set(self, _connection: Connection, call: Request[NoHeader]) -> RemotingCommand:

@@ -56,6 +56,8 @@ LIVE_KEYS: Final = frozenset(
         "brokerPermission",
         "channelExpiredTimeout",
         "compressedRegister",
+        "defaultMessageRequestMode",
+        "defaultPopShareQueueNum",
         "enablePropertyFilter",
         "enableSingleTopicRegister",
         "filterSupportRetry",

@@ -162,10 +162,12 @@ class InspectionHandlers:
     def subscription(
         self, _connection: Connection, call: Request[QuerySubscriptionByConsumerRequestHeader]
     ) -> RemotingCommand:
-        """Return what a group that is online selects of a topic."""
+        """Return what a group selects of a topic: what its members say, or else what it last popped with."""
         header = call.header
         group = self._clients.consumer_group(header.group)
         data = group.subscriptions.get(header.topic) if group is not None else None
+        if data is None:
+            data = self._clients.pops.find(header.group, header.topic)
         answer = QuerySubscriptionResponseBody(header.group, header.topic, data)
         return response(ResponseCode.SUCCESS, body=encode_body(answer))
 

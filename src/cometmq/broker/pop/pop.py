@@ -169,6 +169,9 @@ class PopHandler:
         self._checks.group(header.consumer_group)
         self._checks.invisible_time(header.invisible_time)
         wanted = self._checks.filter(header)
+        self._parts.clients.pops.note(
+            header.consumer_group, header.topic, header.exp_type, header.exp
+        )
         if wanted is not EVERYTHING and self._work.left <= 0:
             self._wait(connection, request, waiter, State.FILTERS)
             return None

@@ -11,7 +11,7 @@ import os
 from collections.abc import Awaitable
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -34,6 +34,24 @@ class Kind(Enum):
 
 
 _DEFAULT_ADDRESSES: Final = {Kind.BROKER: "127.0.0.1:10911", Kind.NAMESRV: "127.0.0.1:9876"}
+
+_EndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--endpoint",
+        metavar="HOST:PORT",
+        help="Check the endpoint of gRPC clients: is a proxy there, by plain text or TLS, and does it answer?",
+    ),
+]
+_TopicOption = Annotated[
+    str | None,
+    typer.Option(
+        "-t",
+        "--topic",
+        metavar="TOPIC",
+        help="With --endpoint: check that clients can use this topic there.",
+    ),
+]
 
 
 @spread
@@ -58,6 +76,8 @@ def doctor(
             help="Check a broker's configuration, and the disk that it names for the store.",
         ),
     ] = None,
+    endpoint: _EndpointOption = None,
+    topic: _TopicOption = None,
     timeout_s: Annotated[
         float,
         typer.Option(
@@ -67,7 +87,7 @@ def doctor(
     output: Output = Form.TABLE,
     security: Security,
 ) -> None:
-    """Check installation, machine, configuration, disk and cluster, and say what to do.
+    """Check installation, machine, configuration, disk, cluster and endpoint, and say what to do.
 
     Changes nothing. The exit status is 0 if all is well, 1 after warnings, 2 after errors.
     """
@@ -77,8 +97,11 @@ def doctor(
     from cometmq.runtime.loop import run
 
     given = security.connection(namesrv_addr, int(timeout_s * 1000))
+    if topic is not None and endpoint is None:
+        raise typer.BadParameter("--topic needs --endpoint, the proxy that is asked for it")
     properties = load_properties(config_file) if config_file is not None else None
-    areas = run(_examine(properties, config_file, given, timeout_s))
+    asked = None if endpoint is None else _Endpoint(endpoint, topic)
+    areas = run(_examine(properties, config_file, given, timeout_s, asked))
     if output is Form.JSON:
         screen.print_json(areas)
     else:
@@ -144,8 +167,36 @@ def probe(
         raise typer.Exit(1)
 
 
+class _Endpoint(NamedTuple):
+    """Names a proxy, and the topic to ask it for."""
+
+    address: str
+    topic: str | None
+
+    async def check(self, given: Connection, timeout_s: float) -> list[Finding]:
+        from cometmq.cli.servers.local_proxy import proxy_missing
+        from cometmq.tls.contexts import tls_of
+
+        try:
+            from cometmq.proxy.checkup import EndpointCheckup
+        except ModuleNotFoundError as error:
+            raise proxy_missing(error) from error
+        checkup = EndpointCheckup(
+            self.address,
+            topic=self.topic,
+            timeout_s=timeout_s,
+            credentials=given.credentials,
+            tls=tls_of(given.tls),
+        )
+        return await checkup.check()
+
+
 async def _examine(
-    properties: dict[str, str] | None, file: Path | None, given: Connection, timeout_s: float
+    properties: dict[str, str] | None,
+    file: Path | None,
+    given: Connection,
+    timeout_s: float,
+    endpoint: _Endpoint | None,
 ) -> Areas:
     from cometmq import _compiled
     from cometmq.runtime.daemon_threads import DaemonThreads
@@ -195,6 +246,8 @@ async def _examine(
             servers, timeout_s=timeout_s, credentials=given.credentials, tls=given.tls
         ) as checkup:
             areas["Cluster"] = await checkup.check()
+    if endpoint is not None:
+        areas["Endpoint"] = await endpoint.check(given, timeout_s)
     return {area: findings for area, findings in areas.items() if findings}
 
 

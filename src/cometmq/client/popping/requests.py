@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
+from cometmq.client.cluster.broker_api import PopAnswer
 from cometmq.client.instance import ClientInstance
 from cometmq.client.popping.received import Receipt, popped_messages
 from cometmq.errors import CometMQError
@@ -30,7 +31,8 @@ class PopRequests:
     group: str
     ordered: bool
     from_newest: bool
-    # Ids of pops in order that got no answer: the next pop asks for the same batch.
+    # Ids of pops in order that ended without an answer: the next pop asks for the same batch. One that is under
+    # way keeps its id to itself: the broker would give its batch to both.
     attempts: dict[MessageQueue, str] = field(default_factory=dict)
 
     async def pop(
@@ -49,7 +51,7 @@ class PopRequests:
         address = self.instance.need_master(queue.broker_name, queue.topic)
         # Without `born_time` the broker takes its own clock. A client whose clock is behind by more than the wait
         # would get no message, and an empty answer at once (Java: bornTime).
-        attempt = self.attempts.get(queue) or self.instance.randomness.randbytes(16).hex()
+        attempt = self.attempts.pop(queue, None) or self.instance.randomness.randbytes(16).hex()
         header = PopMessageRequestHeader(
             consumer_group=self.group,
             topic=queue.topic,
@@ -63,16 +65,17 @@ class PopRequests:
             order=self.ordered,
             attempt_id=attempt if self.ordered else None,
         )
-        if self.ordered:
-            self.attempts[queue] = attempt
         asked_s = self.instance.clock.monotonic()
+        answer: PopAnswer | None = None
         try:
             answer = await self.instance.brokers.pop(address, header, wait_s + ANSWER_S)
         except CometMQError as error:
             error.address = error.address or address
             self.instance.report_failure(error, queue.topic, address)
             raise
-        self.attempts.pop(queue, None)
+        finally:
+            if self.ordered and answer is None:
+                self.attempts[queue] = attempt
         popped = popped_messages(answer, queue.topic, self.group, queue.broker_name)
         if wait_s > 0 and not popped:
             # Too many pops wait at this broker, or it has not let this one wait: try again a little later.
