@@ -9,6 +9,7 @@ import random
 import shutil
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from cometmq.aio import AdminClient
 from cometmq.errors import ConfigError
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy import front_config
+from cometmq.proxy.calls import MESSAGING
 from cometmq.proxy.config import ProxyConfig
 from cometmq.proxy.front import Front
 from cometmq.proxy.front_config import FrontConfig
@@ -283,7 +285,7 @@ async def front_before(
 ) -> AsyncIterator[tuple[Front, LimitHits]]:
     """Run a front with `serve` in the place of gRPC's server."""
     hits = LimitHits()
-    front = Front(FrontConfig(), tls, hits)
+    front = Front(FrontConfig(), tls, hits, longest_request_bytes=1 << 24)
     running: list[tuple[asyncio.Task[None], asyncio.StreamWriter]] = []
 
     async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -335,6 +337,51 @@ async def test_clients_that_do_not_read_are_closed(
         await until(lambda: hits.counts.get(limit))
         await until(lambda: front.open_count == 0)
         sock.close()
+
+
+async def test_a_client_that_begins_requests_and_ends_none_is_closed_while_others_are_served(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front_config, "MAX_REQUEST_BYTES", 100_000)
+    async with serving(cluster) as proxy, GrpcClient(f"127.0.0.1:{proxy.port}") as other:
+        assert await other.route() == wire.TOPIC_NOT_FOUND
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(PREFACE + EMPTY_SETTINGS)
+        for number in range(1, 9, 2):
+            writer.write(begun_call(number, "SendMessage"))
+            # A message of 16 MB, of which 30,000 bytes come.
+            part = b"\0" + struct.pack(">I", 16_000_000) + bytes(30_000)
+            for begin in range(0, len(part), 16_384):
+                writer.write(frame(0, 0, number, part[begin : begin + 16_384]))
+        with contextlib.suppress(ConnectionResetError):
+            while await asyncio.wait_for(reader.read(65_536), WAIT_S):
+                pass
+        writer.close()
+        assert proxy.limit_hits.counts == {"MAX_REQUEST_BYTES": 1}
+        await until(lambda: proxy.front.open_count == 1)
+        assert proxy.front.request_bytes == 0
+        assert await other.route() == wire.TOPIC_NOT_FOUND
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">IBI", len(payload) << 8 | kind, flags, stream) + payload
+
+
+def begun_call(stream: int, name: str) -> bytes:
+    """Return the headers of a call, as literals without Huffman's code."""
+    fields = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": f"/{MESSAGING}/{name}",
+        ":authority": "localhost",
+        "te": "trailers",
+        "content-type": "application/grpc",
+    }
+    block = b"".join(
+        bytes([0, len(key)]) + key.encode() + bytes([len(value)]) + value.encode()
+        for key, value in fields.items()
+    )
+    return frame(1, 4, stream, block)
 
 
 async def test_a_client_that_does_not_read_is_not_fed() -> None:

@@ -13,6 +13,7 @@ import structlog
 
 from cometmq.errors import CometMQError
 from cometmq.metrics.limit_hits import LimitHits
+from cometmq.proxy import front_config
 from cometmq.proxy.config import MAX_CALLS
 from cometmq.proxy.gate import Gate
 from cometmq.proxy.statuses import RefusedError, status, status_of
@@ -61,8 +62,9 @@ class Calls:
         self.hits = hits
         # By the name of the call and that of its Status.
         self.counts: dict[tuple[str, str], int] = {}
-        # How many calls are under way, Telemetry streams among them.
+        # How many calls are under way, and the bytes of their requests.
         self.open_count = 0
+        self.request_bytes = 0
 
     def unary(
         self, name: str, handle: Callable[[Caller, Any], Awaitable[Any]]
@@ -75,7 +77,7 @@ class Calls:
 
         async def call(request: Any, context: Context) -> Any:
             try:
-                with self.under_way():
+                with self.under_way(request):
                     answer = await handle(await self._admitted(context, name, request), request)
             except CometMQError as error:
                 answer = answer_class(status=self.refused(error))
@@ -108,7 +110,7 @@ class Calls:
             refusal: wire.Status | None = None
             code: wire.Code = wire.OK
             try:
-                with self.under_way():
+                with self.under_way(request):
                     caller = await self._admitted(context, name, request)
                     async for answer in handle(caller, request):
                         if answer.HasField("status"):
@@ -133,8 +135,8 @@ class Calls:
         return name, handler
 
     @contextmanager
-    def under_way(self) -> Iterator[None]:
-        """Count a call as long as it is served. Raises RefusedError if there are too many."""
+    def under_way(self, request: Any) -> Iterator[None]:
+        """Count a call as long as it is served. Raises RefusedError if there are too many, or too many bytes of them."""
         if self.open_count >= MAX_CALLS:
             raise RefusedError(
                 wire.TOO_MANY_REQUESTS,
@@ -142,11 +144,22 @@ class Calls:
                 "another proxy",
                 "MAX_CALLS",
             )
+        size: int = request.ByteSize()
+        most = front_config.MAX_REQUEST_BYTES
+        if self.request_bytes + size > most:
+            raise RefusedError(
+                wire.TOO_MANY_REQUESTS,
+                f"requests of {self.request_bytes} bytes are being served, with this one of {size} they would be "
+                f"more than the limit MAX_REQUEST_BYTES of {most}; send it again later, or start another proxy",
+                "MAX_REQUEST_BYTES",
+            )
         self.open_count += 1
+        self.request_bytes += size
         try:
             yield
         finally:
             self.open_count -= 1
+            self.request_bytes -= size
 
     def refused(self, error: CometMQError) -> wire.Status:
         """Return the Status of an error, and count it if a limit raised it."""

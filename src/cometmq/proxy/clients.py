@@ -239,8 +239,9 @@ class Clients:
                         client=caller.client_id,
                     )
                     continue
-                await self._calls.authorise(caller, "Telemetry", command.settings)
-                settings = await self._take(caller, command.settings, stream)
+                with self._calls.under_way(command):
+                    await self._calls.authorise(caller, "Telemetry", command.settings)
+                    settings = await self._take(caller, command.settings, stream)
                 stream.send(wire.TelemetryCommand(status=ok(), settings=settings))
             end: CometMQError | None = None
         except CometMQError as error:

@@ -83,7 +83,11 @@ class Proxy:
         if tls is not None:
             await tls.load()
         self.front = front = Front(
-            config.front, tls, self.limit_hits, shares_port=config.shares_port
+            config.front,
+            tls,
+            self.limit_hits,
+            longest_request_bytes=config.settings.grpc_max_inbound_message_size,
+            shares_port=config.shares_port,
         )
         try:
             await front.bind(config.bind_address, config.port)
