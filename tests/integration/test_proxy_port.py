@@ -192,6 +192,58 @@ async def test_new_certificates_are_served_without_a_restart(
         assert await open_before.route() == wire.TOPIC_NOT_FOUND
 
 
+async def test_the_own_connections_get_new_certificates_without_a_restart(
+    cluster: Cluster, certificates: Certificates
+) -> None:
+    config = FrontConfig(
+        tls_enable=True,
+        tls_client_cert_path=certificates.certificate,
+        tls_client_key_path=certificates.key,
+        tls_client_trust_cert_path=certificates.authority.certificate,
+    )
+    async with serving(cluster, config) as proxy:
+        assert proxy.tls is not None
+        next_context = proxy.instance.access.tls
+        assert callable(next_context)
+        before = next_context()
+        assert next_context() is before
+        certificates.renew("third")
+        await proxy.tls.look()
+        assert next_context() is not before
+
+
+async def test_the_test_mode_serves_a_certificate_that_nobody_has_signed(cluster: Cluster) -> None:
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    anybody.set_alpn_protocols(["h2"])
+    async with serving(cluster, FrontConfig(tls_test_mode_enable=True)) as proxy:
+        _, protocol = await shaken(proxy, anybody)
+        assert protocol == "h2"
+        async with GrpcClient(f"127.0.0.1:{proxy.port}") as plain:
+            assert await plain.route() == wire.TOPIC_NOT_FOUND
+        assert proxy.tls is not None
+        made = proxy.tls.config.tls_server_cert_path
+        assert made is not None
+        assert made.exists()
+    assert not made.parent.exists()
+
+
+@pytest.mark.parametrize(
+    "header", [b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"]
+)
+async def test_the_header_of_a_balancer_is_refused_by_its_name(
+    cluster: Cluster, header: bytes, log_lines: Any
+) -> None:
+    async with serving(cluster) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(header + PREFACE)
+        with contextlib.suppress(ConnectionResetError):
+            await asyncio.wait_for(reader.read(), WAIT_S)  # gRPC's server speaks first
+        writer.close()
+        assert any("HAProxy" in str(line) and "send-proxy" in str(line) for line in log_lines)
+        await until(lambda: proxy.front.open_count == 0)
+
+
 async def test_half_open_handshakes_leave_room_for_whole_ones(
     cluster: Cluster, certificates: Certificates
 ) -> None:

@@ -36,6 +36,8 @@ _BACKLOG: Final = 1024
 _SWEEP_S: Final = 1.0
 # A connection may stay silent for this long before it makes room for others.
 _SILENT_AT_LEAST_S: Final = 1.0
+# The beginnings of HAProxy's PROXY protocol, versions 1 and 2.
+_HAPROXY: Final = (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")
 # The address of a caller that came by no connection of the port: there is none.
 _NOBODY: Final = "unknown"
 
@@ -233,8 +235,23 @@ class Front:
             return
         relay = self._relays[client] = _Relay(client)
         client.requests = RequestsBegun(self._longest_request_bytes, self._on_request_bytes)
+        client.check_first = lambda data: self._may_begin(relay, data)
         self._counts.take(relay.peer_ip)
         self._owner.spawn(self._connect(relay), "relay", log_failure=False)
+
+    def _may_begin(self, relay: _Relay, data: bytes) -> bool:
+        """Return False for the header of a balancer, and close its connection: gRPC's library would close it without a word."""
+        if not data.startswith(_HAPROXY):
+            return True
+        if refused := self._refusals.count():
+            log.warning(
+                "connections refused: they begin with HAProxy's header, which this proxy does not read",
+                peer=relay.peer,
+                refused=refused,
+                remedy="leave out send-proxy and send-proxy-v2 in the balancer",
+            )
+        relay.client.cut()
+        return False
 
     async def _connect(self, relay: _Relay) -> None:
         """Connect to gRPC's server, and join the two sides."""

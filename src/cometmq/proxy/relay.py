@@ -31,6 +31,8 @@ class Side(asyncio.Protocol):
         self.name = name
         self._is_server = bool(name)
         self.requests: RequestsBegun | None = None
+        # Called with the first bytes; returns whether they may begin a connection.
+        self.check_first: Callable[[bytes], bool] | None = None
         self.transport: asyncio.Transport | None = None
         # Since when its peer has not read all that was written, 0 if it has.
         self.unsent_since = 0.0
@@ -104,6 +106,10 @@ class Side(asyncio.Protocol):
         self._on_made(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.check_first is not None:
+            check, self.check_first = self.check_first, None
+            if not check(data):
+                return
         if self.requests is not None:
             self.requests.feed(data)
         if self._other is None:
