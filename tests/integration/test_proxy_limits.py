@@ -30,6 +30,7 @@ from cometmq.proxy import (
     acknowledgements,
     calls,
     clients,
+    config,
     front_config,
     handles,
     receives,
@@ -166,6 +167,9 @@ case("MAX_ENTRIES", (sends, "MAX_ENTRIES", 1), (acknowledgements, "MAX_ENTRIES",
 case("MAX_CALLS", (calls, "MAX_CALLS", 0))(sending(message("normal")))
 case("MAX_REQUEST_BYTES", (front_config, "MAX_REQUEST_BYTES", 1_000))(
     sending(message("normal", bytes(1_000)))
+)
+case("MAX_DETAIL_BYTES", (config, "MAX_DETAIL_BYTES", 1_000))(
+    sending(message("normal", user_properties={"a": "x" * 1_000}))
 )
 case("MAX_REMEMBERED", (transactions, "MAX_REMEMBERED", 0))(
     sending(message("transaction", system={"message_type": wire.TRANSACTION}))

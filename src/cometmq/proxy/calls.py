@@ -16,6 +16,7 @@ from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy import front_config
 from cometmq.proxy.config import MAX_CALLS
 from cometmq.proxy.gate import Gate
+from cometmq.proxy.parsing import parsed
 from cometmq.proxy.statuses import RefusedError, status, status_of
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.sockets.addresses import bare_host
@@ -75,9 +76,10 @@ class Calls:
             getattr(wire, f"{name}Response"),
         )
 
-        async def call(request: Any, context: Context) -> Any:
+        async def call(raw: bytes, context: Context) -> Any:
             try:
-                with self.under_way(request):
+                with self.under_way(len(raw)):
+                    request = parsed(request_class, raw)
                     answer = await handle(await self._admitted(context, name, request), request)
             except CometMQError as error:
                 answer = answer_class(status=self.refused(error))
@@ -87,9 +89,9 @@ class Calls:
             self.count(name, answer.status.code)
             return answer
 
-        handler = grpc.unary_unary_rpc_method_handler(
+        handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
             call,
-            request_deserializer=request_class.FromString,
+            request_deserializer=None,  # bytes
             response_serializer=answer_class.SerializeToString,
         )
         return name, handler
@@ -106,11 +108,12 @@ class Calls:
             getattr(wire, f"{name}Response"),
         )
 
-        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+        async def call(raw: bytes, context: Context) -> AsyncIterator[Any]:
             refusal: wire.Status | None = None
             code: wire.Code = wire.OK
             try:
-                with self.under_way(request):
+                with self.under_way(len(raw)):
+                    request = parsed(request_class, raw)
                     caller = await self._admitted(context, name, request)
                     async for answer in handle(caller, request):
                         if answer.HasField("status"):
@@ -127,16 +130,16 @@ class Calls:
                 if last is not None:
                     yield last()
 
-        handler = grpc.unary_stream_rpc_method_handler(
+        handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_stream_rpc_method_handler(
             call,
-            request_deserializer=request_class.FromString,
+            request_deserializer=None,  # bytes
             response_serializer=answer_class.SerializeToString,
         )
         return name, handler
 
     @contextmanager
-    def under_way(self, request: Any) -> Iterator[None]:
-        """Count a call as long as it is served. Raises RefusedError if there are too many, or too many bytes of them."""
+    def under_way(self, size: int) -> Iterator[None]:
+        """Count a call of `size` bytes as long as it is served. Raises RefusedError if there are too many, or too many bytes."""
         if self.open_count >= MAX_CALLS:
             raise RefusedError(
                 wire.TOO_MANY_REQUESTS,
@@ -144,7 +147,6 @@ class Calls:
                 "another proxy",
                 "MAX_CALLS",
             )
-        size: int = request.ByteSize()
         most = front_config.MAX_REQUEST_BYTES
         if self.request_bytes + size > most:
             raise RefusedError(

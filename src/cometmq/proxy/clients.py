@@ -29,6 +29,7 @@ from cometmq.proxy.config import (
 from cometmq.proxy.keys import ProxySettings
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.names import group_of, topic_of
+from cometmq.proxy.parsing import parsed
 from cometmq.proxy.questions import InspectedGroup, Questions
 from cometmq.proxy.settings import merged
 from cometmq.proxy.statuses import RefusedError, ok
@@ -234,7 +235,8 @@ class Clients:
 
     async def _read(self, caller: Caller, context: Context, stream: Stream) -> None:
         try:
-            while (command := await context.read()) is not grpc.aio.EOF:
+            while (raw := await context.read()) is not grpc.aio.EOF:
+                command = parsed(wire.TelemetryCommand, raw)
                 if command.WhichOneof("command") != "settings":
                     if not self._questions.answered(caller.client_id, command):
                         log.info(
@@ -242,7 +244,7 @@ class Clients:
                             client=caller.client_id,
                         )
                     continue
-                with self._calls.under_way(command):
+                with self._calls.under_way(len(raw)):
                     await self._calls.authorise(caller, "Telemetry", command.settings)
                     settings = await self._take(caller, command.settings, stream)
                 stream.send(wire.TelemetryCommand(status=ok(), settings=settings))

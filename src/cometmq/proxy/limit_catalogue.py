@@ -132,6 +132,11 @@ _declare(
     "MESSAGE_CORRUPTED, BAD_REQUEST", "official clients send one", at="proxy.config",
 )  # fmt: skip
 _declare(
+    "MAX_DETAIL_BYTES", "bytes", "A request without the bodies of its messages.",
+    "PAYLOAD_TOO_LARGE; the Telemetry stream ends with the reason",
+    "an acknowledgement of 1,024 messages has 200 KB", at="proxy.config",
+)  # fmt: skip
+_declare(
     "maxMessageSize", "bytes", "The body of a message, unpacked.", "MESSAGE_BODY_TOO_LARGE",
     "it is Java's own default",
 )  # fmt: skip

@@ -246,7 +246,7 @@ class Proxy:
         )
         handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
             clients.telemetry,
-            request_deserializer=wire.TelemetryCommand.FromString,
+            request_deserializer=None,  # bytes
             response_serializer=wire.TelemetryCommand.SerializeToString,
         )
         return handlers
