@@ -23,7 +23,7 @@ SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 # module that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
+.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-proxy bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -139,6 +139,9 @@ bench-delays: compiled ## 100,000 messages due in one second: how late they come
 
 bench-routes: compiled ## Reads of routes at a name server beside Java's (about 2 minutes)
 	@$(BIN)/python -m benchmarks.routes $(ARGS)
+
+bench-proxy: compiled ## The gRPC proxy beside Java's, in front of both brokers; rewrites its part of benchmarks/README.md (about 12 minutes)
+	@$(BIN)/python -m benchmarks.proxy $(ARGS)
 
 # COMETMQ_FUZZ_SECONDS=600, or ARGS="--inputs 10000000 --record"; ARGS="--help" lists what there is.
 fuzz: $(FUZZ_READY) ## Any bytes into all that reads bytes, guided by coverage, for COMETMQ_FUZZ_SECONDS (default 600)

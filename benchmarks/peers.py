@@ -167,6 +167,10 @@ class JavaPeer(Peer):
         return HOST, self._broker.port
 
     @property
+    def name_server(self) -> str:
+        return self._namesrv.address
+
+    @property
     def pid(self) -> int:
         return self._broker.pid
 

@@ -1,7 +1,7 @@
-"""Forks brokers from a process that has imported what they run, to be killed again and again.
+"""Forks servers from a process that has imported what they run, to be killed again and again.
 
 Python's start and its imports take more of a processor than a life of a tenth of a second: 0.7 s, most of
-what a kill costs. From its command line on a forked broker does what one of `python -m cometmq` does.
+what a kill costs. From its command line on a forked server does what one of `python -m cometmq` does.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -20,10 +21,12 @@ from tests.crash.storm_member import fork
 from tests.waits import WAIT_S, eventually
 
 DEADLINE_S: Final = 2 * WAIT_S
+# What a broker says when it serves, and a proxy.
+_READY: Final = re.compile(r"127\.0\.0\.1:(\d+)\] boot success|serves gRPC at 127\.0\.0\.1:(\d+)")
 
 
 class Nursery:
-    """The process that forks. A context manager, whose brokers must have been killed at its end."""
+    """The process that forks. A context manager; its servers must have been killed at its end."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -32,17 +35,26 @@ class Nursery:
             stdout=subprocess.PIPE,
             text=True,
         )
+        # Threads may ask for servers at a time.
+        self._asking = threading.Lock()
 
-    def broker(self, conf: Path) -> ForkedBroker:
+    def broker(self, conf: Path, options: str = "") -> ForkedServer:
         """Fork a broker with this configuration file; return it once it serves."""
+        return self.server(
+            conf.with_suffix(".log"), f"broker -c {conf} --log-level error {options}"
+        )
+
+    def server(self, log: Path, command: str) -> ForkedServer:
+        """Fork a server with the arguments of `cometmq`; return it once it serves."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        log = conf.with_suffix(".log")
         log.write_bytes(b"")
-        stdin.write(f"{log} broker -c {conf} --log-level error\n")
-        stdin.flush()
-        return ForkedBroker(int(stdout.readline()), log)
+        with self._asking:
+            stdin.write(f"{log} {command}\n")
+            stdin.flush()
+            pid = int(stdout.readline())
+        return ForkedServer(pid, log)
 
     def __enter__(self) -> Self:
         return self
@@ -51,8 +63,8 @@ class Nursery:
         self._process.communicate(timeout=DEADLINE_S)
 
 
-class ForkedBroker:
-    """The broker, from its start until it is killed."""
+class ForkedServer:
+    """The server, from its start until it is killed."""
 
     def __init__(self, pid: int, log: Path) -> None:
         # Not the pid, which another process may have once this one has ended.
@@ -68,8 +80,8 @@ class ForkedBroker:
     def _port(self) -> int | None:
         said = self._log.read_text()
         assert not self._has_ended(0), said
-        found = re.search(r"127\.0\.0\.1:(\d+)\] boot success", said)
-        return int(found[1]) if found else None
+        found = _READY.search(said)
+        return int(found[1] or found[2]) if found else None
 
     def kill(self) -> None:
         if self._killed:
@@ -86,6 +98,8 @@ class ForkedBroker:
 
 def main() -> None:
     import cometmq.cli.servers.broker
+    import cometmq.cli.servers.proxy
+    import cometmq.proxy.server
     import cometmq.testing.cluster  # noqa: F401 - with what a broker imports when it starts
     from cometmq.cli.main import main as cometmq_main
 

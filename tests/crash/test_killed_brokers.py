@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.crash.nursery import ForkedBroker, Nursery
+from tests.crash.nursery import ForkedServer, Nursery
 from tests.crash.replay import compare, replayed
 from tests.integration.raw_client import (
     Command,
@@ -76,7 +76,7 @@ class Load:
     """One connection with many sends under way; remembers what was acknowledged."""
 
     def __init__(
-        self, broker: ForkedBroker, rng: random.Random, acknowledged: Acknowledged
+        self, broker: ForkedServer, rng: random.Random, acknowledged: Acknowledged
     ) -> None:
         self._client = RawClient(f"127.0.0.1:{broker.port}")
         self._rng = rng
@@ -130,7 +130,7 @@ class Load:
 class Reader:
     """Looks for messages over the wire, in a broker that has recovered."""
 
-    def __init__(self, broker: ForkedBroker) -> None:
+    def __init__(self, broker: ForkedServer) -> None:
         self._client = RawClient(f"127.0.0.1:{broker.port}")
         self._opaques = itertools.count(1)
         self._checks: dict[int, Callable[[Command], None]] = {}

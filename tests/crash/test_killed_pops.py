@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.crash.nursery import ForkedBroker, Nursery
+from tests.crash.nursery import ForkedServer, Nursery
 from tests.integration.server_processes import server_process
 from tests.seeds import seed_of
 from tests.waits import WAIT_S
@@ -125,7 +125,7 @@ def configuration(directory: Path, flush: str, namesrv: str, port: int) -> Path:
 
 async def kill_again_and_again(
     nursery: Nursery, conf: Path, kills: int, rng: random.Random
-) -> ForkedBroker:
+) -> ForkedServer:
     """Return the last broker, which lives."""
     broker = await asyncio.to_thread(nursery.broker, conf)
     for _ in range(kills):
@@ -169,7 +169,7 @@ async def scenario(
         await client.start()
     sending = asyncio.create_task(send(producer, ledger, enough))
     receiving = [asyncio.create_task(receive(each, ledger, rng)) for each in simple]
-    broker: ForkedBroker | None = None
+    broker: ForkedServer | None = None
     try:
         broker = await killing
         enough.set()

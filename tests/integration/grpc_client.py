@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,8 +23,8 @@ class GrpcClient:
         authority: bytes | None = None,
         client_id: str | None = "client-1",
         metadata: tuple[tuple[str, str], ...] = (),
+        options: Sequence[tuple[str, Any]] = (("grpc.use_local_subchannel_pool", 1),),
     ) -> None:
-        options = [("grpc.use_local_subchannel_pool", 1)]
         if authority is None:
             self.channel = grpc.aio.insecure_channel(target, options)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import hashlib
 import time
@@ -13,9 +14,11 @@ import grpc
 import grpc.aio
 import pytest
 from tests.integration.grpc_client import GrpcClient
-from tests.waits import WAIT_S
+from tests.waits import WAIT_S, until
 
-from cometmq.aio import AdminClient
+from cometmq import Message
+from cometmq.aio import AdminClient, Producer
+from cometmq.errors import CometMQError
 from cometmq.proxy.calls import ADMIN, MESSAGING
 from cometmq.proxy.config import ProxyConfig
 from cometmq.proxy.consistent_hash import bucket_of
@@ -414,6 +417,62 @@ async def test_an_invented_transaction_id_is_refused(client: Client) -> None:
             "EndTransaction", topic={"name": "transaction"}, transaction_id=text
         )
         assert answer.status.code == wire.INVALID_TRANSACTION_ID
+
+
+async def test_operators_get_the_stacks_of_clients_and_have_one_consume_a_message(
+    client: Client, proxy: Proxy, cluster: Cluster
+) -> None:
+    await client.consume("normal")
+    verdicts = [
+        wire.Status(code=wire.OK),
+        wire.Status(code=wire.FAILED_TO_CONSUME_MESSAGE, message="no stock"),
+        wire.Status(code=wire.UNSUPPORTED, message="a simple consumer"),
+    ]
+
+    async def answer() -> None:
+        while (command := await client.stream.read()) is not grpc.aio.EOF:
+            if command.HasField("print_thread_stack_trace_command"):
+                nonce = command.print_thread_stack_trace_command.nonce
+                # What nobody asked for is dropped.
+                for each, text in (("other", "forged"), (nonce, "main: waits")):
+                    trace = wire.ThreadStackTrace(nonce=each, thread_stack_trace=text)
+                    await client.stream.write(wire.TelemetryCommand(thread_stack_trace=trace))
+            elif command.HasField("verify_message_command"):
+                assert command.verify_message_command.message.body == b"again"
+                result = wire.VerifyMessageResult(nonce=command.verify_message_command.nonce)
+                await client.stream.write(
+                    wire.TelemetryCommand(status=verdicts.pop(0), verify_message_result=result)
+                )
+
+    answering = asyncio.create_task(answer())
+    own = proxy.instance.client_id
+    async with (
+        AdminClient(namesrv=cluster.namesrv) as admin,
+        Producer("senders", namesrv=cluster.namesrv) as producer,
+    ):
+        sent = await producer.send(Message("normal", b"again"))
+
+        async def is_announced() -> bool:
+            with contextlib.suppress(CometMQError):
+                await admin.groups.running_info("billing", own)
+                return True
+            return False
+
+        await until(is_announced)
+        found = await admin.groups.running_info("billing", own, stacks=True)
+        assert found.stacks == "gRPC client client-1:\nmain: waits\n"
+        assert found.properties["grpcClients"] == "1: client-1"
+        assert [each.topic for each in found.subscriptions] == ["normal"]
+        outcomes = [
+            await admin.messages.consume_directly("billing", own, sent.offset_msg_id)
+            for _ in range(3)
+        ]
+    assert [(each.result, each.remark) for each in outcomes] == [
+        ("CR_SUCCESS", None),
+        ("CR_LATER", "gRPC client client-1: FAILED_TO_CONSUME_MESSAGE no stock"),
+        ("CR_THROW_EXCEPTION", "gRPC client client-1: UNSUPPORTED a simple consumer"),
+    ]
+    answering.cancel()
 
 
 async def test_a_client_is_asked_about_a_transaction_that_nobody_ended(

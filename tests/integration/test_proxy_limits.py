@@ -26,7 +26,17 @@ from tests.waits import until
 
 from cometmq.aio import AdminClient
 from cometmq.metrics.catalogue import Server
-from cometmq.proxy import acknowledgements, calls, clients, handles, receives, sends, transactions
+from cometmq.proxy import (
+    acknowledgements,
+    calls,
+    clients,
+    config,
+    front_config,
+    handles,
+    receives,
+    sends,
+    transactions,
+)
 from cometmq.proxy.config import ProxyConfig
 from cometmq.proxy.front_config import FrontConfig
 from cometmq.proxy.keys import ProxySettings
@@ -155,6 +165,12 @@ case("MAX_ENTRIES", (sends, "MAX_ENTRIES", 1), (acknowledgements, "MAX_ENTRIES",
     sending(message("normal"), message("normal"))
 )
 case("MAX_CALLS", (calls, "MAX_CALLS", 0))(sending(message("normal")))
+case("MAX_REQUEST_BYTES", (front_config, "MAX_REQUEST_BYTES", 1_000))(
+    sending(message("normal", bytes(1_000)))
+)
+case("MAX_DETAIL_BYTES", (config, "MAX_DETAIL_BYTES", 1_000))(
+    sending(message("normal", user_properties={"a": "x" * 1_000}))
+)
 case("MAX_REMEMBERED", (transactions, "MAX_REMEMBERED", 0))(
     sending(message("transaction", system={"message_type": wire.TRANSACTION}))
 )

@@ -9,6 +9,7 @@ import random
 import shutil
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from cometmq.aio import AdminClient
 from cometmq.errors import ConfigError
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy import front_config
+from cometmq.proxy.calls import MESSAGING
 from cometmq.proxy.config import ProxyConfig
 from cometmq.proxy.front import Front
 from cometmq.proxy.front_config import FrontConfig
@@ -190,6 +192,58 @@ async def test_new_certificates_are_served_without_a_restart(
         assert await open_before.route() == wire.TOPIC_NOT_FOUND
 
 
+async def test_the_own_connections_get_new_certificates_without_a_restart(
+    cluster: Cluster, certificates: Certificates
+) -> None:
+    config = FrontConfig(
+        tls_enable=True,
+        tls_client_cert_path=certificates.certificate,
+        tls_client_key_path=certificates.key,
+        tls_client_trust_cert_path=certificates.authority.certificate,
+    )
+    async with serving(cluster, config) as proxy:
+        assert proxy.tls is not None
+        next_context = proxy.instance.access.tls
+        assert callable(next_context)
+        before = next_context()
+        assert next_context() is before
+        certificates.renew("third")
+        await proxy.tls.look()
+        assert next_context() is not before
+
+
+async def test_the_test_mode_serves_a_certificate_that_nobody_has_signed(cluster: Cluster) -> None:
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    anybody.set_alpn_protocols(["h2"])
+    async with serving(cluster, FrontConfig(tls_test_mode_enable=True)) as proxy:
+        _, protocol = await shaken(proxy, anybody)
+        assert protocol == "h2"
+        async with GrpcClient(f"127.0.0.1:{proxy.port}") as plain:
+            assert await plain.route() == wire.TOPIC_NOT_FOUND
+        assert proxy.tls is not None
+        made = proxy.tls.config.tls_server_cert_path
+        assert made is not None
+        assert made.exists()
+    assert not made.parent.exists()
+
+
+@pytest.mark.parametrize(
+    "header", [b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"]
+)
+async def test_the_header_of_a_balancer_is_refused_by_its_name(
+    cluster: Cluster, header: bytes, log_lines: Any
+) -> None:
+    async with serving(cluster) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(header + PREFACE)
+        with contextlib.suppress(ConnectionResetError):
+            await asyncio.wait_for(reader.read(), WAIT_S)  # gRPC's server speaks first
+        writer.close()
+        assert any("HAProxy" in str(line) and "send-proxy" in str(line) for line in log_lines)
+        await until(lambda: proxy.front.open_count == 0)
+
+
 async def test_half_open_handshakes_leave_room_for_whole_ones(
     cluster: Cluster, certificates: Certificates
 ) -> None:
@@ -283,7 +337,7 @@ async def front_before(
 ) -> AsyncIterator[tuple[Front, LimitHits]]:
     """Run a front with `serve` in the place of gRPC's server."""
     hits = LimitHits()
-    front = Front(FrontConfig(), tls, hits)
+    front = Front(FrontConfig(), tls, hits, longest_request_bytes=1 << 24)
     running: list[tuple[asyncio.Task[None], asyncio.StreamWriter]] = []
 
     async def noted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -335,6 +389,51 @@ async def test_clients_that_do_not_read_are_closed(
         await until(lambda: hits.counts.get(limit))
         await until(lambda: front.open_count == 0)
         sock.close()
+
+
+async def test_a_client_that_begins_requests_and_ends_none_is_closed_while_others_are_served(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front_config, "MAX_REQUEST_BYTES", 100_000)
+    async with serving(cluster) as proxy, GrpcClient(f"127.0.0.1:{proxy.port}") as other:
+        assert await other.route() == wire.TOPIC_NOT_FOUND
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(PREFACE + EMPTY_SETTINGS)
+        for number in range(1, 9, 2):
+            writer.write(begun_call(number, "SendMessage"))
+            # A message of 16 MB, of which 30,000 bytes come.
+            part = b"\0" + struct.pack(">I", 16_000_000) + bytes(30_000)
+            for begin in range(0, len(part), 16_384):
+                writer.write(frame(0, 0, number, part[begin : begin + 16_384]))
+        with contextlib.suppress(ConnectionResetError):
+            while await asyncio.wait_for(reader.read(65_536), WAIT_S):
+                pass
+        writer.close()
+        assert proxy.limit_hits.counts == {"MAX_REQUEST_BYTES": 1}
+        await until(lambda: proxy.front.open_count == 1)
+        assert proxy.front.request_bytes == 0
+        assert await other.route() == wire.TOPIC_NOT_FOUND
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">IBI", len(payload) << 8 | kind, flags, stream) + payload
+
+
+def begun_call(stream: int, name: str) -> bytes:
+    """Return the headers of a call, as literals without Huffman's code."""
+    fields = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": f"/{MESSAGING}/{name}",
+        ":authority": "localhost",
+        "te": "trailers",
+        "content-type": "application/grpc",
+    }
+    block = b"".join(
+        bytes([0, len(key)]) + key.encode() + bytes([len(value)]) + value.encode()
+        for key, value in fields.items()
+    )
+    return frame(1, 4, stream, block)
 
 
 async def test_a_client_that_does_not_read_is_not_fed() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +15,10 @@ __all__ = ["PLAIN", "Access", "Credentials", "Tls", "access_of"]
 
 @dataclass(frozen=True, slots=True)
 class Access:
+    """`tls` may be a function that gives the context of the next connection, for certificates that change."""
+
     credentials: Credentials | None = None
-    tls: Tls | None = None
+    tls: Tls | Callable[[], ssl.SSLContext] | None = None
 
 
 PLAIN: Final = Access()

@@ -14,8 +14,10 @@ import structlog
 from cometmq._version import __version__
 from cometmq.errors import CometMQError
 from cometmq.metrics.limit_hits import LimitHits
+from cometmq.proxy import front_config
 from cometmq.proxy.config import MAX_CALLS
 from cometmq.proxy.gate import Gate
+from cometmq.proxy.parsing import parsed
 from cometmq.proxy.statuses import RefusedError, status, status_of
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.clock import SYSTEM_CLOCK
@@ -66,8 +68,9 @@ class Calls:
         self.hits = hits
         # By the name of the call and that of its Status.
         self.counts: dict[tuple[str, str], int] = {}
-        # How many calls are under way, Telemetry streams among them.
+        # How many calls are under way, and the bytes of their requests.
         self.open_count = 0
+        self.request_bytes = 0
 
     def unary(
         self, name: str, handle: Callable[[Caller, Any], Awaitable[Any]]
@@ -78,9 +81,10 @@ class Calls:
             getattr(wire, f"{name}Response"),
         )
 
-        async def call(request: Any, context: Context) -> Any:
+        async def call(raw: bytes, context: Context) -> Any:
             try:
-                with self.under_way():
+                with self.under_way(len(raw)):
+                    request = parsed(request_class, raw)
                     answer = await handle(await self._admitted(context, name, request), request)
             except CometMQError as error:
                 answer = answer_class(status=self.refused(error))
@@ -95,9 +99,9 @@ class Calls:
                 )
             return answer
 
-        handler = grpc.unary_unary_rpc_method_handler(
+        handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
             call,
-            request_deserializer=request_class.FromString,
+            request_deserializer=None,  # bytes
             response_serializer=answer_class.SerializeToString,
         )
         return name, handler
@@ -114,11 +118,12 @@ class Calls:
             getattr(wire, f"{name}Response"),
         )
 
-        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+        async def call(raw: bytes, context: Context) -> AsyncIterator[Any]:
             refusal: wire.Status | None = None
             code: wire.Code = wire.OK
             try:
-                with self.under_way():
+                with self.under_way(len(raw)):
+                    request = parsed(request_class, raw)
                     caller = await self._admitted(context, name, request)
                     async for answer in handle(caller, request):
                         if answer.HasField("status"):
@@ -135,16 +140,16 @@ class Calls:
                 if last is not None:
                     yield last()
 
-        handler = grpc.unary_stream_rpc_method_handler(
+        handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_stream_rpc_method_handler(
             call,
-            request_deserializer=request_class.FromString,
+            request_deserializer=None,  # bytes
             response_serializer=answer_class.SerializeToString,
         )
         return name, handler
 
     @contextmanager
-    def under_way(self) -> Iterator[None]:
-        """Count a call as long as it is served. Raises RefusedError if there are too many."""
+    def under_way(self, size: int) -> Iterator[None]:
+        """Count a call of `size` bytes as long as it is served. Raises RefusedError if there are too many, or too many bytes."""
         if self.open_count >= MAX_CALLS:
             raise RefusedError(
                 wire.TOO_MANY_REQUESTS,
@@ -152,11 +157,21 @@ class Calls:
                 "another proxy",
                 "MAX_CALLS",
             )
+        most = front_config.MAX_REQUEST_BYTES
+        if self.request_bytes + size > most:
+            raise RefusedError(
+                wire.TOO_MANY_REQUESTS,
+                f"requests of {self.request_bytes} bytes are being served, with this one of {size} they would be "
+                f"more than the limit MAX_REQUEST_BYTES of {most}; send it again later, or start another proxy",
+                "MAX_REQUEST_BYTES",
+            )
         self.open_count += 1
+        self.request_bytes += size
         try:
             yield
         finally:
             self.open_count -= 1
+            self.request_bytes -= size
 
     def refused(self, error: CometMQError) -> wire.Status:
         """Return the Status of an error, and count it if a limit raised it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import grpc
@@ -28,6 +29,8 @@ from cometmq.proxy.config import (
 from cometmq.proxy.keys import ProxySettings
 from cometmq.proxy.metadata import Metadata
 from cometmq.proxy.names import group_of, topic_of
+from cometmq.proxy.parsing import parsed
+from cometmq.proxy.questions import InspectedGroup, Questions
 from cometmq.proxy.settings import merged
 from cometmq.proxy.statuses import RefusedError, ok
 from cometmq.proxy.wire import messaging_pb2 as wire
@@ -114,6 +117,7 @@ class Clients:
         self._settings = settings
         self._by_id: dict[str, Client] = {}
         self._groups: dict[str, dict[str, Client]] = {}
+        self._questions = Questions(partial(instance.randomness.token_hex, 16))
         self.is_draining = False
         # How many Telemetry streams are open.
         self.stream_count = 0
@@ -231,16 +235,18 @@ class Clients:
 
     async def _read(self, caller: Caller, context: Context, stream: Stream) -> None:
         try:
-            while (command := await context.read()) is not grpc.aio.EOF:
+            while (raw := await context.read()) is not grpc.aio.EOF:
+                command = parsed(wire.TelemetryCommand, raw)
                 if command.WhichOneof("command") != "settings":
-                    # Results of verify and stack-trace commands, which this proxy does not send.
-                    log.info(
-                        "an answer is dropped: this proxy sent no such command",
-                        client=caller.client_id,
-                    )
+                    if not self._questions.answered(caller.client_id, command):
+                        log.info(
+                            "an answer is dropped: it is too late, or nobody asked",
+                            client=caller.client_id,
+                        )
                     continue
-                await self._calls.authorise(caller, "Telemetry", command.settings)
-                settings = await self._take(caller, command.settings, stream)
+                with self._calls.under_way(len(raw)):
+                    await self._calls.authorise(caller, "Telemetry", command.settings)
+                    settings = await self._take(caller, command.settings, stream)
                 stream.send(wire.TelemetryCommand(status=ok(), settings=settings))
             end: CometMQError | None = None
         except CometMQError as error:
@@ -316,7 +322,9 @@ class Clients:
         client.group, client.subscriptions = group, subscriptions
         members = self._groups.setdefault(group, {})
         if not members:
-            self._instance.add_consumer(_Member(group, self._members_of))
+            now_ms = self._instance.clock.now_ms()
+            inspected = InspectedGroup(group, self._members_of, self._questions, now_ms)
+            self._instance.add_consumer(_Member(group, self._members_of), inspected)
         members[client.client_id] = client
         for topic in subscriptions:
             await self._metadata.route(topic)

@@ -25,6 +25,8 @@ MAX_CALLS: Final = 50_000
 # How many topics, and how many groups, a subscription may name, and how many are remembered.
 MAX_TOPICS_OF_CLIENT: Final = 1_024
 MAX_REMEMBERED: Final = 20_000
+# A request without the bodies of its messages. An acknowledgement of 1,024 messages has 200 KB.
+MAX_DETAIL_BYTES: Final = 512 * 1024
 # Entries of an acknowledgement, and messages of a send.
 MAX_ENTRIES: Final = 1_024
 

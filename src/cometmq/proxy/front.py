@@ -19,6 +19,7 @@ from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy import front_config
 from cometmq.proxy.front_config import FrontConfig
 from cometmq.proxy.relay import Side
+from cometmq.proxy.requests_begun import RequestsBegun
 from cometmq.remoting.server import ConnectionCounts
 from cometmq.runtime.host.process_limits import descriptors_for_connections
 from cometmq.runtime.sockets.address_list import plain_ip
@@ -35,6 +36,8 @@ _BACKLOG: Final = 1024
 _SWEEP_S: Final = 1.0
 # A connection may stay silent for this long before it makes room for others.
 _SILENT_AT_LEAST_S: Final = 1.0
+# The beginnings of HAProxy's PROXY protocol, versions 1 and 2.
+_HAPROXY: Final = (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")
 # The address of a caller that came by no connection of the port: there is none.
 _NOBODY: Final = "unknown"
 
@@ -70,7 +73,8 @@ class Front:
     """Listens at a proxy's port. For the loop's thread only; `bind`, `start` and `close` once each.
 
     gRPC's server listens at `address`. `tls` has its certificates loaded, or is None. `hits` counts
-    refusals by limits. With `shares_port` other processes may listen at the port, too.
+    refusals by limits. With `shares_port` other processes may listen at the port, too. gRPC's server takes requests
+    of up to `longest_request_bytes`.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Front:
         tls: ServerTls | None,
         hits: LimitHits,
         *,
+        longest_request_bytes: int,
         shares_port: bool = False,
     ) -> None:
         self.mode = "disabled" if tls is None else tls.mode
@@ -88,8 +93,11 @@ class Front:
         self._owner = TaskOwner("proxy-port")
         self._shares_port = shares_port
         self._most_descriptors, self._descriptor_limit = descriptors_for_connections()
-        self._refusals, self._cuts = RareLine(), RareLine()
+        self._refusals, self._cuts, self._uploads = RareLine(), RareLine(), RareLine()
         self._is_closing = False
+        self._longest_request_bytes = longest_request_bytes
+        # The bytes that have come of requests that are not here whole yet.
+        self._request_bytes = 0
         # Dicts, because they have an order: those that came first are first.
         self._relays: dict[Side, _Relay] = {}
         self._peers: dict[str, str] = {}
@@ -120,6 +128,11 @@ class Front:
     def open_count(self) -> int:
         """Return how many connections are open, with those that are not served yet."""
         return len(self._relays) + len(self._door.guests)
+
+    @property
+    def request_bytes(self) -> int:
+        """Return how much has come of requests that are not here whole yet."""
+        return self._request_bytes
 
     def peer_of(self, name: str) -> str:
         """Return the address of the client behind a connection, by the name that gRPC has for it."""
@@ -221,8 +234,24 @@ class Front:
             client.cut()
             return
         relay = self._relays[client] = _Relay(client)
+        client.requests = RequestsBegun(self._longest_request_bytes, self._on_request_bytes)
+        client.check_first = lambda data: self._may_begin(relay, data)
         self._counts.take(relay.peer_ip)
         self._owner.spawn(self._connect(relay), "relay", log_failure=False)
+
+    def _may_begin(self, relay: _Relay, data: bytes) -> bool:
+        """Return False for the header of a balancer, and close its connection: gRPC's library would close it without a word."""
+        if not data.startswith(_HAPROXY):
+            return True
+        if refused := self._refusals.count():
+            log.warning(
+                "connections refused: they begin with HAProxy's header, which this proxy does not read",
+                peer=relay.peer,
+                refused=refused,
+                remedy="leave out send-proxy and send-proxy-v2 in the balancer",
+            )
+        relay.client.cut()
+        return False
 
     async def _connect(self, relay: _Relay) -> None:
         """Connect to gRPC's server, and join the two sides."""
@@ -265,6 +294,23 @@ class Front:
             total -= held[relay]
             self._cut(relay, "MAX_UNSENT_BYTES", front_config.MAX_UNSENT_BYTES)
 
+    def _on_request_bytes(self, change: int) -> None:
+        """Count parts of requests, and close the connections that hold most of them if all hold too much."""
+        self._request_bytes += change
+        while change > 0 and self._request_bytes > front_config.MAX_REQUEST_BYTES:
+            relay = max(self._relays.values(), key=lambda each: _begun_bytes(each.client))
+            self._hits.hit("MAX_REQUEST_BYTES")
+            if count := self._uploads.count():
+                log.warning(
+                    "connections closed: parts of requests wait for their ends",
+                    peer=relay.peer,
+                    closed=count,
+                    request_bytes=_begun_bytes(relay.client),
+                    limit=f"MAX_REQUEST_BYTES={front_config.MAX_REQUEST_BYTES}",
+                    remedy="send each request whole, and fewer at a time",
+                )
+            relay.client.cut()
+
     def _cut(self, relay: _Relay, limit: str, value: float) -> None:
         self._hits.hit(limit)
         if count := self._cuts.count():
@@ -277,6 +323,10 @@ class Front:
                 remedy="read answers as they come",
             )
         relay.client.cut()
+
+
+def _begun_bytes(client: Side) -> int:
+    return 0 if client.requests is None else client.requests.held_bytes
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:

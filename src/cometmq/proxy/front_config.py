@@ -6,11 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cometmq.access.config import AccessConfig
-from cometmq.access.credentials import inner_credentials
-from cometmq.client.access import Access
 from cometmq.errors import ConfigError
 from cometmq.tls.config import TlsConfig
-from cometmq.tls.server import own_settings
 
 # A connection that has sent nothing at all is closed after this time.
 SILENT_TIMEOUT_S: Final = 60.0
@@ -18,6 +15,9 @@ SILENT_TIMEOUT_S: Final = 60.0
 UNREAD_TIMEOUT_S: Final = 60.0
 # How much all connections together may hold for peers that read slowly.
 MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
+# How much of requests that are not here whole yet all connections together may hold. So much again may hold
+# the requests that are being served.
+MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
 # Half of the connections that the usual limit on open files allows: each has three descriptors.
 _CONNECTIONS: Final = 20_000
 _CONNECTIONS_PER_ADDRESS: Final = 10_000
@@ -28,6 +28,8 @@ _DAY_S: Final = 86_400
 class FrontConfig(TlsConfig):
     """Holds the settings of the port, under the keys of brokers where these have them."""
 
+    # Whether a certificate that the proxy makes itself is served while none is named.
+    tls_test_mode_enable: bool = field(default=False, metadata={"key": "tlsTestModeEnable"})
     max_connections: int = field(default=_CONNECTIONS, metadata={"min": 1})
     max_connections_per_address: int = field(default=_CONNECTIONS_PER_ADDRESS, metadata={"min": 0})
     # The cluster whose brokers know the users.
@@ -40,6 +42,15 @@ class FrontConfig(TlsConfig):
     metrics_exporter_type: str = "DISABLE"
     metrics_prom_exporter_host: str = ""
     metrics_prom_exporter_port: int = field(default=5557, metadata={"min": 0, "max": 65535})
+
+    @property
+    def makes_certificate(self) -> bool:
+        """Whether clients get a certificate that nobody has signed (Java: test mode)."""
+        return (
+            self.tls_test_mode_enable
+            and self.tls_server_cert_path is None
+            and not self.tls_server_mode
+        )
 
 
 def check_control(control: AccessConfig) -> None:
@@ -54,12 +65,3 @@ def check_control(control: AccessConfig) -> None:
             "authorizationEnabled=true needs authenticationEnabled=true: without it everybody could "
             "say to be any user"
         )
-
-
-def access_to_servers(front: FrontConfig, control: AccessConfig) -> Access:
-    """Return with what credentials and TLS the proxy connects to name servers and brokers.
-
-    Raises ConfigError.
-    """
-    tls = own_settings(front) if front.encrypts_own else None
-    return Access(inner_credentials(control), tls)

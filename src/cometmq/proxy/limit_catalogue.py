@@ -52,6 +52,12 @@ _declare(
     "MAX_UNSENT_BYTES", "bytes", "Answers that wait for clients that read slowly, of all connections.",
     "those that hold most are closed", "answers are read in moments", at="proxy.front_config",
 )  # fmt: skip
+_declare(
+    "MAX_REQUEST_BYTES", "bytes",
+    "Requests that are not here whole yet, of all connections; and requests that are being served.",
+    "the connections that hold most are closed; TOO_MANY_REQUESTS",
+    "64 clients send 4 MiB each at the same moment", at="proxy.front_config",
+)  # fmt: skip
 for _name in (
     "tlsHandshakeTimeoutSeconds",
     "maxTlsHandshakes",
@@ -124,6 +130,11 @@ _declare(
 _declare(
     "MAX_ENTRIES", "entries", "Messages of a send, and entries of an acknowledgement.",
     "MESSAGE_CORRUPTED, BAD_REQUEST", "official clients send one", at="proxy.config",
+)  # fmt: skip
+_declare(
+    "MAX_DETAIL_BYTES", "bytes", "A request without the bodies of its messages.",
+    "PAYLOAD_TOO_LARGE; the Telemetry stream ends with the reason",
+    "an acknowledgement of 1,024 messages has 200 KB", at="proxy.config",
 )  # fmt: skip
 _declare(
     "maxMessageSize", "bytes", "The body of a message, unpacked.", "MESSAGE_BODY_TOO_LARGE",

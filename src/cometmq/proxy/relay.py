@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
+from cometmq.proxy.requests_begun import RequestsBegun
+
 # A write that leaves more than this unsent stops the reading of the other side.
 UNSENT_BYTES: Final = 64 * 1024
 
@@ -19,7 +21,8 @@ class Side(asyncio.Protocol):
     """One of the two connections of a relay. For the loop's thread only.
 
     `on_made` is called when it is connected, `on_lost` when it is lost; `join` gives it the other side.
-    Bytes that come before are kept, and nothing more is read. The connection to gRPC's server has a `name`.
+    Bytes that come before are kept, and nothing more is read. The connection to gRPC's server has a `name`, that
+    of a client `requests`, which count what comes.
     """
 
     def __init__(
@@ -27,6 +30,9 @@ class Side(asyncio.Protocol):
     ) -> None:
         self.name = name
         self._is_server = bool(name)
+        self.requests: RequestsBegun | None = None
+        # Called with the first bytes; returns whether they may begin a connection.
+        self.check_first: Callable[[bytes], bool] | None = None
         self.transport: asyncio.Transport | None = None
         # Since when its peer has not read all that was written, 0 if it has.
         self.unsent_since = 0.0
@@ -86,6 +92,8 @@ class Side(asyncio.Protocol):
 
     def cut(self) -> None:
         """Close at once."""
+        if self.requests is not None:
+            self.requests.close()
         if self.transport is not None:
             self.transport.abort()
 
@@ -98,6 +106,12 @@ class Side(asyncio.Protocol):
         self._on_made(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.check_first is not None:
+            check, self.check_first = self.check_first, None
+            if not check(data):
+                return
+        if self.requests is not None:
+            self.requests.feed(data)
         if self._other is None:
             self._early.append(data)
         elif (transport := self._other.transport) is not None and not transport.is_closing():
@@ -124,6 +138,8 @@ class Side(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as of `Protocol`
         self._is_lost = True
+        if self.requests is not None:
+            self.requests.close()
         if self._other is not None:
             self._other.end()
         self._on_lost(self)

@@ -5,14 +5,19 @@ The handlers of gRPC's own library run on the proxy's loop, which alone owns the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import grpc.aio
 import structlog
 
-from cometmq.client.access import PLAIN
+from cometmq.access.credentials import inner_credentials
+from cometmq.client.access import PLAIN, Access
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import acquire_instance, release_instance
 from cometmq.errors import ConfigError
@@ -23,7 +28,7 @@ from cometmq.proxy.calls import MESSAGING, Caller, Calls, Unserved
 from cometmq.proxy.clients import Clients
 from cometmq.proxy.config import ProxyConfig
 from cometmq.proxy.front import Front
-from cometmq.proxy.front_config import access_to_servers, check_control
+from cometmq.proxy.front_config import FrontConfig, check_control
 from cometmq.proxy.gate import Gate
 from cometmq.proxy.handles import Handles
 from cometmq.proxy.metadata import Metadata
@@ -34,6 +39,7 @@ from cometmq.proxy.sends import Sends
 from cometmq.proxy.statuses import RefusedError
 from cometmq.proxy.transactions import Transactions
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.runtime.sockets.addresses import host_name
 from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
@@ -74,16 +80,25 @@ class Proxy:
         self.gate: Gate | None = None
         self.monitoring: Monitoring | None = None
         self._server: grpc.aio.Server | None = None
+        # Has the certificate of the test mode.
+        self._made: TemporaryDirectory[str] | None = None
 
     async def start(self) -> None:
         """Listen. Raises ConfigError if the port is taken, or if a certificate cannot be used."""
         config = self.config
         check_control(config.control)
-        self.tls = tls = server_tls(config.front, current().clock, ("h2",))
+        served = config.front
+        if served.makes_certificate:
+            served = await asyncio.get_running_loop().run_in_executor(None, self._test_certificate)
+        self.tls = tls = server_tls(served, current().clock, ("h2",))
         if tls is not None:
             await tls.load()
         self.front = front = Front(
-            config.front, tls, self.limit_hits, shares_port=config.shares_port
+            config.front,
+            tls,
+            self.limit_hits,
+            longest_request_bytes=config.settings.grpc_max_inbound_message_size,
+            shares_port=config.shares_port,
         )
         try:
             await front.bind(config.bind_address, config.port)
@@ -91,6 +106,7 @@ class Proxy:
             await self._serve(front)
         except BaseException:
             await front.close()
+            self._drop_made()
             raise
         if tls is not None:
             tls.start(self._tasks)
@@ -101,6 +117,30 @@ class Proxy:
         except ConfigError:
             await self.close()
             raise
+
+    def _test_certificate(self) -> FrontConfig:
+        """Make a certificate that nobody has signed; return the settings that serve it. Blocks. Raises ConfigError."""
+        # Not needed otherwise.
+        from cometmq.tls.authority import make_certificates
+
+        self._made = made = TemporaryDirectory(prefix="cometmq-proxy-tls-")
+        names = ("localhost", "127.0.0.1", "::1", host_name())
+        try:
+            files = make_certificates(Path(made.name), names, current().clock)
+        except ConfigError as error:
+            made.cleanup()
+            raise ConfigError(
+                f"tlsTestModeEnable=true: {error}; or set tlsCertPath and tlsKeyPath, or remove the key"
+            ) from error
+        log.warning(
+            "clients get a certificate that nobody has signed: tlsTestModeEnable=true and no tlsCertPath",
+            remedy="set tlsCertPath and tlsKeyPath for clients that check certificates",
+        )
+        return replace(
+            self.config.front,
+            tls_server_cert_path=files.server,
+            tls_server_key_path=files.server_key,
+        )
 
     @property
     def metrics_address(self) -> str | None:
@@ -121,7 +161,8 @@ class Proxy:
         self._tasks = TaskOwner("proxy")
         access = config.access
         if access is PLAIN:
-            access = access_to_servers(config.front, config.control)
+            own = None if self.tls is None else self.tls.own
+            access = Access(inner_credentials(config.control), own)
         # The default name, because brokers know two proxies of one machine, or process, by their ids.
         self.instance = instance = acquire_instance(
             config.namesrv, DEFAULT_INSTANCE_NAME, "proxy", access=access, network=self._network
@@ -205,7 +246,7 @@ class Proxy:
         )
         handlers["Telemetry"] = grpc.stream_stream_rpc_method_handler(
             clients.telemetry,
-            request_deserializer=wire.TelemetryCommand.FromString,
+            request_deserializer=None,  # bytes
             response_serializer=wire.TelemetryCommand.SerializeToString,
         )
         return handlers
@@ -226,7 +267,13 @@ class Proxy:
         await self.front.close()
         if self.monitoring is not None:
             await self.monitoring.close()
+        self._drop_made()
         await self._close_clients()
+
+    def _drop_made(self) -> None:
+        """Remove the certificate of the test mode. Idempotent."""
+        if self._made is not None:
+            self._made.cleanup()
 
     def _own(self) -> wire.Endpoints | None:
         return None if self._endpoints is None else self._endpoints(self.port)

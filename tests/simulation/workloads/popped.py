@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from random import Random
 from typing import Final, NamedTuple
 
-from tests.pop_offsets import offsets_of
 from tests.simulation import history as h
 from tests.simulation.schedule import WorkloadPlan
 from tests.simulation.workloads.ordered import Keyed

@@ -167,7 +167,7 @@ def _run(config: ProxyConfig) -> None:
         def say_ready() -> None:
             ready = (
                 f"The proxy{READY_MARK}{join_address(config.bind_address, server.port)}, "
-                f"{_TLS_TEXTS[config.front.mode]}, for {';'.join(config.namesrv)}"
+                f"{_TLS_TEXTS[server.front.mode]}, for {';'.join(config.namesrv)}"
             )
             if server.metrics_address is not None:
                 ready += f". Metrics are at http://{server.metrics_address}/metrics"

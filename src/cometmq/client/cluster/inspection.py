@@ -54,6 +54,9 @@ class InspectedMember(Protocol):
 
     def running_info(self) -> ConsumerRunningInfo: ...
 
+    async def stacks(self) -> str:
+        """Return the stacks of the member's threads."""
+
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult | None:
         """Hand a message to the listener, outside of all queues. Return None without a listener."""
 
@@ -101,7 +104,7 @@ class Inspection:
         offsets = member.known_offsets(header.topic) if member is not None else {}
         return response(ResponseCode.SUCCESS, body=encode_queue_table("messageQueueTable", offsets))
 
-    def running_info(
+    async def running_info(
         self, _connection: Connection, call: Request[GetConsumerRunningInfoRequestHeader]
     ) -> RemotingCommand:
         header = call.header
@@ -114,7 +117,7 @@ class Inspection:
             "PROP_CLIENT_VERSION": str(CURRENT_VERSION),
         }
         if header.jstack_enable:
-            info.jstack = thread_stacks()
+            info.jstack = await member.stacks()
         return response(ResponseCode.SUCCESS, body=encode_running_info(info))
 
     async def consume_directly(

@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from cometmq.client.cluster.inspection import thread_stacks
 from cometmq.client.consuming.consume_hooks import Admission
 from cometmq.client.consuming.popped_queues import level_of
 from cometmq.client.consuming.pulled_message import PulledMessage
@@ -387,6 +388,9 @@ class LitePullMember:
     def running_info(self) -> ConsumerRunningInfo:
         queues = [assignment.process_queue for assignment in self._assignments.values()]
         return self.membership.running_info(queues, self._damage.properties())
+
+    async def stacks(self) -> str:
+        return thread_stacks()
 
     async def consume_directly(self, _message: MessageExt) -> None:
         """Return None: there is no listener."""

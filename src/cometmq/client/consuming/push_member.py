@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import structlog
 
+from cometmq.client.cluster.inspection import thread_stacks
 from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
 from cometmq.client.consuming.consumption import (
@@ -310,6 +311,9 @@ class GroupMember:
             info.mq_pop_table = queue_table(self._popped.infos())
         info.status_table = {s.topic: self._stats.status(s.topic) for s in info.subscription_set}
         return info
+
+    async def stacks(self) -> str:
+        return thread_stacks()
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
