@@ -233,6 +233,7 @@ class PushConsumer(GroupConsumer[GroupMember]):
             ),
         )
         self._close_timeout_ms = options.close_timeout_ms
+        self._pops = options.mode == "pop"
         self._takes_none = options.none_means is ConsumeResult.SUCCESS
         self._listener: Listener | None = None
         if options.listener is not None:
@@ -267,23 +268,22 @@ class PushConsumer(GroupConsumer[GroupMember]):
         """
         self._subscribe(topic, tags, sql, predicate)
 
-    def pause(self) -> None:
-        """Pull nothing more until `resume`; messages that were pulled before are still consumed."""
-        self._running_member().pause()
-
-    def resume(self) -> None:
-        """End a `pause`; without one, nothing happens."""
-        self._running_member().resume()
-
     @property
     def paused(self) -> bool:
-        """True while `pause` is in force."""
-        return self._member is not None and self._member.paused
+        """True while the whole consumer is paused."""
+        return self._member is not None and self._member.gates.paused
 
     def set_concurrency(self, concurrency: int) -> None:
         """Change how many listeners may run at the same time (Java: updateCorePoolSize)."""
         check_range("concurrency", concurrency, 1, 1000)
         self._running_member().set_concurrency(concurrency)
+
+    def _check_own_queues(self) -> None:
+        if self._pops:
+            raise ClientStateError(
+                f"{self._name()} pops: no queue is its own, so it cannot choose an offset or pause single "
+                "queues; pause a topic, or set the group's offsets by `cometmq admin resetOffsetByTime`"
+            )
 
     def _check_ready(self) -> None:
         if self._listener is None:

@@ -37,10 +37,12 @@ from cometmq.client.consuming.popped_queues import PopDivider, PoppedQueues
 from cometmq.client.consuming.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.membership import MemberOptions, Membership
-from cometmq.client.membership.queue_locks import QueueLock, QueueLocks
+from cometmq.client.membership.queue_locks import QueueLocks
 from cometmq.client.popping.popper import PopOptions
+from cometmq.client.popping.requests import ANY_QUEUE
 from cometmq.client.pulling.damage import DamageControl
-from cometmq.client.pulling.process_queue import ProcessQueue, failures_text
+from cometmq.client.pulling.gates import Gates
+from cometmq.client.pulling.process_queue import Lock, ProcessQueue, failures_text
 from cometmq.client.pulling.puller import PullContext, QueuePuller
 from cometmq.errors import ClientStateError
 from cometmq.model.message import MessageExt
@@ -107,8 +109,7 @@ class GroupMember:
             self._locks = QueueLocks(
                 instance, group, self._lock_lost, self._still_current, instance.clock.monotonic
             )
-        self._gate = asyncio.Event()
-        self._gate.set()
+        self.gates = Gates()
         self._returns = self._new_returns()
         visible_group = options.namespace.unwrap(group)
         self._admit = Admission(options.hooks, visible_group, options.namespace)
@@ -120,7 +121,7 @@ class GroupMember:
                 instance,
                 group,
                 options.pop,
-                self._gate,
+                self.gates,
                 self._returns,
                 self._owner,
                 subscription=self._subscription,
@@ -227,17 +228,6 @@ class GroupMember:
         self._assignments.clear()
         await self.membership.leave()
 
-    def pause(self) -> None:
-        """Begin no more pulls. Messages that were pulled before are still consumed."""
-        self._gate.clear()
-
-    def resume(self) -> None:
-        self._gate.set()
-
-    @property
-    def paused(self) -> bool:
-        return not self._gate.is_set()
-
     def damage_counts(self) -> DamageCounts:
         return self._damage.counts()
 
@@ -253,6 +243,20 @@ class GroupMember:
         """Return the queues that this member pulls and those that it pops."""
         popped = [] if self._popped is None else self._popped.assigned()
         return [*self._assignments, *popped]
+
+    def consumed_queues(self) -> list[MessageQueue]:
+        """Return the queues whose messages this member consumes: all of a broker that it pops."""
+        queues = list(self._assignments)
+        for popped in [] if self._popped is None else self._popped.assigned():
+            if popped.queue_id != ANY_QUEUE:
+                queues.append(popped)
+            elif (route := self._instance.routes.route(popped.topic)) is not None:
+                queues += [
+                    queue
+                    for queue in route.subscribe_queues(popped.topic)
+                    if queue.broker_name == popped.broker_name
+                ]
+        return queues
 
     async def take(self, queue: MessageQueue) -> None:
         if queue in self._leaving or self._consumption.busy(queue):
@@ -279,21 +283,19 @@ class GroupMember:
     # Asked by brokers
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """See InspectedMember. Messages that listeners have at the time may come again or not."""
-        dropped = {queue: self._drop(queue) for queue in offsets if queue in self._assignments}
-        for queue, assignment in dropped.items():
-            assignment.process_queue.forfeited = True
-            # The rebalance must not begin the queue before its offset is stored.
-            self._leaving[queue] = assignment.process_queue
-        for queue, assignment in dropped.items():
-            try:
-                await assignment.puller.end(assignment.task)
-                await self._consumption.release(assignment.process_queue)
-                self._offsets.update(queue, offsets[queue], increase_only=False)
-                await self._offsets.persist([queue])
-            finally:
-                self._leaving.pop(queue, None)
-        self.membership.look_soon()
+        """See InspectedMember."""
+        await self.go_to(offsets)
+
+    async def go_to(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Begin queues again at these offsets. Passes over queues that this member has not, or loses.
+
+        Messages that listeners have at the time may come again or not.
+        """
+        held = {q: self._assignments[q] for q in offsets if q in self._assignments}
+        for assignment in held.values():
+            _forfeit(assignment.process_queue)
+        for queue, assignment in held.items():
+            await self._begin_again(assignment, offsets[queue])
 
     def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
         return self.membership.known_offsets(topic)
@@ -336,7 +338,7 @@ class GroupMember:
             "pullThresholdForQueue": str(options.pull.flow.messages),
             "pullThresholdSizeForQueue": str(max(1, options.pull.flow.size_bytes >> 20)),
             "consumeConcurrentlyMaxSpan": str(options.pull.flow.span),
-            "paused": "true" if self.paused else "false",
+            "paused": "true" if self.gates.paused else "false",
             "pullFailures": failures_text(
                 {
                     queue: assignment.puller.failure
@@ -422,9 +424,9 @@ class GroupMember:
             clock=self._instance.clock,
         )
 
-    def _begin(self, queue: MessageQueue, offset: int, lock: QueueLock | None) -> None:
+    def _begin(self, queue: MessageQueue, offset: int, lock: Lock | None) -> None:
         process_queue = ProcessQueue(queue, lock, clock=self._instance.clock)
-        puller = QueuePuller(self._pulls, process_queue, offset, self._gate)
+        puller = QueuePuller(self._pulls, process_queue, offset, self.gates.gate(queue))
         task = self._owner.spawn(puller.run(), f"pull-{queue}")
         self._assignments[queue] = _Assignment(process_queue, puller, task)
 
@@ -490,15 +492,23 @@ class GroupMember:
         """
         assignment = self._assignments.get(queue)
         if assignment is not None:
-            assignment.process_queue.dropped = True
-            assignment.process_queue.forfeited = True
-            self._offsets.update(queue, next_offset, increase_only=False)
-            self._owner.spawn(self._begin_again(queue, assignment), f"offset-moved-{queue}")
+            _forfeit(assignment.process_queue)
+            again = self._begin_again(assignment, next_offset)
+            self._owner.spawn(again, f"offset-moved-{queue}")
 
-    async def _begin_again(self, queue: MessageQueue, assignment: _Assignment) -> None:
+    async def _begin_again(self, assignment: _Assignment, offset: int) -> None:
+        """Begin a forfeited queue at `offset` once no listener has it, if it is still this member's."""
+        queue = assignment.process_queue.queue
+        await assignment.puller.end(assignment.task)
         await self._consumption.release(assignment.process_queue)
+        if self._assignments.get(queue) is not assignment:
+            return
+        self._offsets.update(queue, offset, increase_only=False)
         await self._offsets.persist([queue])
         if self._assignments.get(queue) is assignment:
-            del self._assignments[queue]
-            self._offsets.remove(queue)
-            self.membership.look_soon()
+            self._begin(queue, offset, assignment.process_queue.lock)
+
+
+def _forfeit(process_queue: ProcessQueue) -> None:
+    """Have nothing more of a queue consumed or committed."""
+    process_queue.dropped = process_queue.forfeited = True

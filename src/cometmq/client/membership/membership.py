@@ -26,6 +26,7 @@ from cometmq.client.membership.offset_store import (
     RemoteOffsetStore,
     persist_periodically,
 )
+from cometmq.client.membership.positions import stored_offset
 from cometmq.client.membership.rebalance import Assignments, Divider, Rebalancer, first_offset
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.client.pulling.process_queue import ProcessQueue, process_queue_info
@@ -253,6 +254,13 @@ class Membership:
             self._options.consume_from,
             self._options.consume_timestamp_ms,
         )
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the offset that this member commits next for a queue of its own, else the stored one."""
+        known = self.offsets.get(queue)
+        if (known is not None and queue in self._host.assigned()) or not self._options.clustering:
+            return known
+        return await stored_offset(self._instance, self._group, queue)
 
     def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """See InspectedMember."""
