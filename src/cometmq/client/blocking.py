@@ -97,25 +97,33 @@ class BlockingFace(NamesOptions):
             )
         self._client = asynchronous
         self._thread: LoopThread | None = None
+        self._is_closing = False
 
     def start(self) -> None:
         thread = _shared.borrow()
+        # Set before the start is over, for functions of the user that are called right after it.
+        before, self._thread = self._thread, thread
         try:
             thread.call(self._client.start())
         except BaseException:
+            self._thread = before
             _shared.give_back(thread)
             raise
-        self._thread = thread
 
     def close(self) -> None:
-        thread, self._thread = self._thread, None
+        thread = self._thread
         if thread is None or thread.inherited:
             PROCESS.keep(thread)
+            self._thread = None
             self._client.close_unstarted()
             return
+        if self._is_closing:
+            return
+        self._is_closing = True
         try:
             thread.call(self._client.close())
         finally:
+            self._thread = None
             _shared.give_back(thread)
 
     def __enter__(self) -> Self:

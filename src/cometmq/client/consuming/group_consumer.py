@@ -178,6 +178,9 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
 
     # Inside
 
+    def _running_now(self) -> None:
+        self._running_member().membership.callbacks.open()
+
     async def _seek(
         self,
         queue: MessageQueue | str,

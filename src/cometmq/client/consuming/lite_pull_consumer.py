@@ -84,6 +84,9 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
     come again after a crash, and after a close without another poll or `commit`. Without
     `auto_commit` only `commit` counts.
 
+    `on_assigned` and `on_revoked` are called as PushConsumer explains, but not for queues of `assign`. In
+    `on_revoked` the consumer still has the queues, so `commit` and `message.ack()` count there.
+
     The consumer pulls no more of a queue while more than `pull_threshold_for_queue` of its messages
     wait to be polled, and nothing while more than `pull_threshold_for_all` messages of all queues
     wait.
@@ -116,6 +119,9 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
             pull_threshold_for_all=options.pull_threshold_for_all,
             on_damaged=options.on_damaged,
             note_failures=options.note_failures,
+            on_assigned=options.on_assigned,
+            on_revoked=options.on_revoked,
+            callback_timeout_s=options.rebalance_callback_timeout_ms / 1000,
             namespace=self._namespace,
             hooks=self._hooks,
         )
@@ -265,6 +271,9 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
             instance, self._group, self._subscriptions, self._wanted, self._options
         )
         await self._member.start()
+
+    async def _wind_down(self) -> None:
+        await self._running_member().drain()
 
     async def _shut(self, _instance: ClientInstance) -> None:
         assert self._member is not None, "set by start"

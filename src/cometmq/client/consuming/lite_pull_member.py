@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,18 +87,19 @@ class LitePullMember:
         self._options = options
         self._wanted = set(assigned or ())
         self._owner = TaskOwner(f"lite-pull-{group}")
+        self.gates = Gates()
         self.membership = Membership(
             instance,
             group,
             self,
             options,
             self._owner,
+            gates=self.gates,
             consume_type="CONSUME_ACTIVELY",
             begin_assigned=self._begin_wanted if assigned is not None else None,
         )
         self._offsets = self.membership.offsets
         self._assignments: dict[MessageQueue, _Assignment] = {}
-        self.gates = Gates()
         self._ready: deque[tuple[ProcessQueue, list[MessageExt]]] = deque()
         self._ready_count = 0
         # The errors that polls have to raise for queues that were stopped.
@@ -142,10 +143,19 @@ class LitePullMember:
             self.close,
         )
 
-    async def close(self) -> None:
-        """Stop pulling, store the offsets that are committed, leave the group."""
+    async def drain(self) -> None:
+        """Stop pulling, return no more messages, and say that the queues go. Idempotent."""
+        if self._closing:
+            return
         self._closing = True
         self._arrived.set()
+        for assignment in self._assignments.values():
+            self._hold_back(assignment)
+        await self.membership.callbacks.revoke(list(self._assignments))
+
+    async def close(self) -> None:
+        """Drain, store the offsets that are committed, leave the group."""
+        await self.drain()
         await self._owner.close()
         await self.membership.finish(
             self._offsets.persist(list(self._assignments)), "offsets not committed in time"
@@ -323,10 +333,17 @@ class LitePullMember:
         self._offsets.remove(queue)
         self._begin(queue, await self.membership.first_offset(queue))
 
-    async def give_up(self, queue: MessageQueue) -> None:
-        self._drop(queue)
-        await self._offsets.persist([queue])
-        self._offsets.remove(queue)
+    async def give_up(self, queues: Sequence[MessageQueue]) -> None:
+        held = [queue for queue in queues if queue in self._assignments]
+        for queue in held:
+            self._hold_back(self._assignments[queue])
+        await self.membership.callbacks.revoke(held)
+        for queue in held:
+            if queue in self._assignments:
+                self._drop(queue)
+        await self._offsets.persist(held)
+        for queue in held:
+            self._offsets.remove(queue)
 
     # Asked by brokers
 
@@ -397,10 +414,15 @@ class LitePullMember:
     def _drop(self, queue: MessageQueue) -> None:
         assignment = self._assignments.pop(queue)
         assignment.process_queue.dropped = True
+        self._hold_back(assignment)
+
+    def _hold_back(self, assignment: _Assignment) -> None:
+        """Pull no more of a queue, and return no more of what was pulled."""
+        process_queue = assignment.process_queue
         if assignment.task is not asyncio.current_task():
             assignment.task.cancel()
-        self._stops.pop(assignment.process_queue, None)
-        kept = [entry for entry in self._ready if not entry[0].dropped]
+        self._stops.pop(process_queue, None)
+        kept = [entry for entry in self._ready if entry[0] is not process_queue]
         self._ready = deque(kept)
         self._ready_count = sum(len(messages) for _, messages in kept)
 

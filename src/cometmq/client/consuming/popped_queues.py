@@ -170,11 +170,12 @@ class PoppedQueues:
         popper = QueuePopper(self._context, queue, self._gates.gate(queue))
         self._queues[queue] = _Popped(popper, self._owner.spawn(popper.run(), f"pop-{queue}"))
 
-    async def give_up(self, queue: MessageQueue) -> None:
-        """Stop popping a queue. Its held messages are still consumed here."""
-        popped = self._queues.pop(queue)
-        popped.popper.stop()
-        popped.task.cancel()
+    async def give_up(self, queues: Sequence[MessageQueue]) -> None:
+        """Stop popping queues. Their held messages are still consumed here."""
+        for queue in queues:
+            popped = self._queues.pop(queue)
+            popped.popper.stop()
+            popped.task.cancel()
 
     def stop(self) -> None:
         """Send no more pops."""

@@ -35,7 +35,7 @@ _PULL_ONLY: Final = (
     "message_model", "local_offset_dir", "allocation", "consume_timestamp_ms", "pull_batch_size",
     "pull_interval_ms", "pull_threshold_for_queue", "pull_threshold_size_for_queue_bytes",
     "pull_threshold_for_topic", "pull_threshold_size_for_topic_bytes", "consume_max_span",
-    "on_damaged", "client_rebalance",
+    "on_damaged", "client_rebalance", "on_assigned", "on_revoked", "rebalance_callback_timeout_ms",
 )  # fmt: skip
 _POP_ONLY: Final = ("pop_batch_size", "pop_invisible_ms", "pop_threshold_for_queue")
 _REMEDIES: Final = {
@@ -146,6 +146,15 @@ class PushConsumer(GroupConsumer[GroupMember]):
     (`MessageExt.failure`): the exception's type and text, and the member. `note_failures=False` leaves
     that out, for exceptions with texts that nobody else may read.
 
+    `on_assigned` and `on_revoked` get the queues that come to this consumer and those that go, its retry
+    topic's among them: a function in a thread, a coroutine function on the loop, one call at a time. A
+    queue is consumed only after `on_assigned` has returned, so a `seek` there comes in time. `on_revoked`
+    is called when no more messages of its queues are handed out, before their offsets are committed and
+    another member gets them, and at the close; an `orderly` consumer first waits for the listener, others
+    may still have one running whose messages come again. A queue whose lock was lost is gone already. The
+    rebalance waits for a callback, at most `rebalance_callback_timeout_ms` (30 s); then it logs the
+    function's name and goes on. With mode="pop" no queue belongs to a member, so it refuses both.
+
     `consume_from` says where a group without a stored offset begins. `consume_timestamp_ms` is the
     time for ConsumeFromWhere.TIMESTAMP (default: half an hour ago). The consumer pulls no more of a
     queue while more than `pull_threshold_for_queue` messages or
@@ -215,6 +224,9 @@ class PushConsumer(GroupConsumer[GroupMember]):
             max_reconsume_times=options.max_reconsume_times,
             on_damaged=options.on_damaged,
             note_failures=options.note_failures,
+            on_assigned=options.on_assigned,
+            on_revoked=options.on_revoked,
+            callback_timeout_s=options.rebalance_callback_timeout_ms / 1000,
             allocation=options.allocation,
             division=options.division,
             pop=PopOptions(
@@ -297,6 +309,9 @@ class PushConsumer(GroupConsumer[GroupMember]):
             instance, self._group, self._subscriptions, self._listener, self._options
         )
         await self._member.start()
+
+    async def _wind_down(self) -> None:
+        await self._running_member().drain(self._close_timeout_ms / 1000)
 
     async def _shut(self, _instance: ClientInstance) -> None:
         assert self._member is not None, "set by start"

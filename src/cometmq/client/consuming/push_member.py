@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -110,6 +110,7 @@ class GroupMember:
                 instance, group, self._lock_lost, self._still_current, instance.clock.monotonic
             )
         self.gates = Gates()
+        self._drained = False
         self._returns = self._new_returns()
         visible_group = options.namespace.unwrap(group)
         self._admit = Admission(options.hooks, visible_group, options.namespace)
@@ -138,6 +139,7 @@ class GroupMember:
             self,
             options,
             self._owner,
+            gates=self.gates,
             consume_type="CONSUME_PASSIVELY",
             # A broker that restarted has forgotten the locks.
             on_rebalance=self._locks.renew_soon if self._locks is not None else None,
@@ -198,8 +200,11 @@ class GroupMember:
         if self._locks is not None:
             self._owner.spawn(self._locks.run(), "renew-locks")
 
-    async def close(self, timeout_s: float) -> None:
-        """Stop pulling, let running listeners finish, commit, leave the group."""
+    async def drain(self, timeout_s: float) -> None:
+        """Stop pulling, let running listeners finish, and say that the queues go. Idempotent."""
+        if self._drained:
+            return
+        self._drained = True
         for assignment in self._assignments.values():
             assignment.puller.stop()
             if self._locks is not None:
@@ -210,6 +215,11 @@ class GroupMember:
             await assignment.puller.end(assignment.task)
         await self._owner.close()
         await self._consumption.close(timeout_s)
+        await self.membership.callbacks.revoke([*self._assignments, *self._leaving])
+
+    async def close(self, timeout_s: float) -> None:
+        """Drain, commit, leave the group."""
+        await self.drain(timeout_s)
         if self._popped is not None:
             running: defaultdict[ProcessQueue, set[int]] = defaultdict(set)
             for job in self._consumption.runner.running():
@@ -271,14 +281,20 @@ class GroupMember:
             raise
         self._begin(queue, offset, lock)
 
-    async def give_up(self, queue: MessageQueue) -> None:
-        assignment = self._drop(queue)
-        if self._consumption.busy(queue):
-            # The listener may take long, and the other queues must not wait for it.
+    async def give_up(self, queues: Sequence[MessageQueue]) -> None:
+        idle = []
+        for queue in queues:
+            if queue not in self._assignments:  # its lock was lost
+                continue
+            assignment = self._drop(queue)
             self._leaving[queue] = assignment.process_queue
-            self._owner.spawn(self._hand_over(assignment), f"hand-over-{queue}")
-        else:
-            await self._hand_over(assignment)
+            if self._consumption.busy(queue):
+                # The listener may take long, and the other queues must not wait for it.
+                self._owner.spawn(self._hand_over([assignment]), f"hand-over-{queue}")
+            else:
+                idle.append(assignment)
+        if idle:
+            await self._hand_over(idle)
 
     # Asked by brokers
 
@@ -437,18 +453,25 @@ class GroupMember:
     def _queue_count(self, topic: str) -> int:
         return sum(queue.topic == topic for queue in self._assignments)
 
-    async def _hand_over(self, assignment: _Assignment) -> None:
-        """Commit and unlock a dropped queue once no listener has its messages any more."""
-        process_queue = assignment.process_queue
-        queue = process_queue.queue
-        await assignment.puller.end(assignment.task)
-        await self._consumption.release(process_queue)
-        if not process_queue.forfeited:
-            await self._offsets.persist([queue])
-        self._offsets.remove(queue)
+    async def _hand_over(self, assignments: Sequence[_Assignment]) -> None:
+        """Commit and unlock dropped queues once no listener has their messages any more."""
+        process_queues = {each.process_queue.queue: each.process_queue for each in assignments}
+        await asyncio.gather(*(each.puller.end(each.task) for each in assignments))
+        for process_queue in process_queues.values():
+            await self._consumption.release(process_queue)
+        await self.membership.callbacks.revoke(process_queues)
+        await self._offsets.persist(
+            [
+                queue
+                for queue, process_queue in process_queues.items()
+                if not process_queue.forfeited
+            ]
+        )
         if self._locks is not None:
-            await self._locks.unlock([queue])
-        self._leaving.pop(queue, None)
+            await self._locks.unlock(list(process_queues))
+        for queue in process_queues:
+            self._offsets.remove(queue)
+            self._leaving.pop(queue, None)
 
     async def _hand_over_all(self) -> None:
         leaving = [q for q, process_queue in self._leaving.items() if not process_queue.forfeited]
@@ -479,6 +502,7 @@ class GroupMember:
 
     async def _begin_lost_again(self, assignment: _Assignment) -> None:
         await self._consumption.release(assignment.process_queue)
+        await self.membership.callbacks.revoke([assignment.process_queue.queue])
         self.membership.look_soon()
 
     def _drop(self, queue: MessageQueue) -> _Assignment:

@@ -14,8 +14,8 @@ Chosen = str | Collection[MessageQueue] | None
 class Gates:
     """Has a gate for each queue, and no puller or popper begins anything while its gate is closed.
 
-    A gate is closed while at least one pause covers its queue: that of the whole consumer, of the topic,
-    or of the queue itself. A pause also covers queues that the consumer gets later. For the loop's
+    A gate is closed while it is held, and while at least one pause covers its queue: that of the whole
+    consumer, of the topic, or of the queue itself. A pause also covers queues that the consumer gets later. For the loop's
     thread, except `paused`.
     """
 
@@ -24,6 +24,7 @@ class Gates:
         self._all = False
         self._topics: set[str] = set()
         self._queues: set[MessageQueue] = set()
+        self._held: set[MessageQueue] = set()
 
     def gate(self, queue: MessageQueue) -> asyncio.Event:
         """Return the gate of a queue, which is set while it is open."""
@@ -54,6 +55,15 @@ class Gates:
             self._queues.difference_update(chosen)
         self._turn_all()
 
+    def hold(self, queue: MessageQueue) -> None:
+        """Close a queue's gate, whatever the pauses are, until `release`."""
+        self._held.add(queue)
+        self._turn(queue, self.gate(queue))
+
+    def release(self, queue: MessageQueue) -> None:
+        self._held.discard(queue)
+        self._turn(queue, self.gate(queue))
+
     @property
     def paused(self) -> bool:
         """True while the whole consumer is paused."""
@@ -71,7 +81,7 @@ class Gates:
             self._turn(queue, gate)
 
     def _turn(self, queue: MessageQueue, gate: asyncio.Event) -> None:
-        if self._covers(queue):
+        if queue in self._held or self._covers(queue):
             gate.clear()
         else:
             gate.set()
