@@ -15,10 +15,11 @@ from concurrent.futures import Future
 from typing import Any, ParamSpec, Self, TypeVar
 
 from cometmq.client.options import NamesOptions
-from cometmq.client.running import Lifecycle
+from cometmq.client.running import Lifecycle, check_main_thread
 from cometmq.errors import ClientStateError
 from cometmq.forks import PROCESS
 from cometmq.runtime.portal import LoopThread
+from cometmq.runtime.signals import blocking_stop
 from cometmq.runtime.surroundings import current
 
 P = ParamSpec("P")
@@ -125,6 +126,17 @@ class BlockingFace(NamesOptions):
         finally:
             self._thread = None
             _shared.give_back(thread)
+
+    def _run_until_signal(self) -> None:
+        """Start unless it runs, wait for SIGTERM or SIGINT, and close."""
+        check_main_thread(type(self).__name__)
+        with blocking_stop() as wait:
+            try:
+                if self._thread is None:
+                    self.start()
+                wait()
+            finally:
+                self.close()
 
     def __enter__(self) -> Self:
         self.start()

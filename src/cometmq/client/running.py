@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import warnings
 from abc import ABC, abstractmethod
 from enum import Enum
@@ -179,3 +180,12 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def check_main_thread(name: str) -> None:
+    """Raise ClientStateError in a thread that gets no signals."""
+    if threading.current_thread() is not threading.main_thread():
+        raise ClientStateError(
+            f"{name} runs until a signal comes, which only the main thread gets; call run() there, or "
+            "start() and close() here"
+        )

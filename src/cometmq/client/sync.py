@@ -8,7 +8,15 @@ coroutine listener: it runs on the loop thread itself and must use `cometmq.aio`
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -42,6 +50,7 @@ from cometmq.model.results import (
     SendResult,
     TransactionSendResult,
 )
+from cometmq.model.subscription import SUB_ALL
 
 AsyncT = TypeVar("AsyncT")
 BlockingT = TypeVar("BlockingT")
@@ -252,10 +261,18 @@ class PushConsumer(_GroupConsumer, of=AsyncPushConsumer):
     def listen(self, listener: ListenerT) -> ListenerT:
         return self._async.listen(listener)
 
+    def on(
+        self, topic: str, tags: str | Collection[str] = SUB_ALL
+    ) -> Callable[[ListenerT], ListenerT]:
+        return self._async.on(topic, tags)
+
     def subscribe(
         self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
     ) -> None:
         self._apply(self._async.subscribe, topic, tags, sql=sql, predicate=predicate)
+
+    def run(self) -> None:
+        self._run_until_signal()
 
     @property
     def paused(self) -> bool:

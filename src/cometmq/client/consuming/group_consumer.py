@@ -118,6 +118,7 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
         not, IllegalArgumentError for an offset below `min_offset` or above `max_offset` of the queue.
         """
         check_range("offset", offset, 0, 2**63 - 1)
+        check_queue(queue)
         [wrapped] = self._own(queue)
         instance = self._running()
         low, high = await asyncio.gather(

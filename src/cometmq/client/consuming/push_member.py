@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import structlog
 
+from cometmq.client.consuming.batches import Batches, Key
 from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
 from cometmq.client.consuming.consumption import (
@@ -72,6 +73,9 @@ class ConsumerOptions(MemberOptions):
     consume_timeout_s: float = CONSUME_TIMEOUT_S
     concurrency: int = 20
     batch_max_size: int = 1
+    batch_max_age_s: float = 0.0
+    # Messages with equal keys may go to the listener together; None: all may.
+    together: Key | None = None
     max_reconsume_times: int = -1
     local_retry_s: float = LOCAL_RETRY_S
     on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER
@@ -175,6 +179,8 @@ class GroupMember:
             admit=self._admit,
         )
         self._consumption = self._new_consumption(listener)
+        self._batches = self._new_batches()
+        self._submit = self._batches.add if self._batches is not None else self._consumption.submit
         for topic, selector in subscriptions.items():
             self.membership.set_subscription(topic, selector)
         if self._clustering:  # in broadcasting nothing is delivered again
@@ -214,6 +220,8 @@ class GroupMember:
         for assignment in list(self._assignments.values()):
             await assignment.puller.end(assignment.task)
         await self._owner.close()
+        if self._batches is not None:
+            self._batches.close()
         await self._consumption.close(timeout_s)
         await self.membership.callbacks.revoke([*self._assignments, *self._leaving])
 
@@ -349,6 +357,7 @@ class GroupMember:
             "consumeThreadMin": concurrency,
             "consumeThreadMax": concurrency,
             "consumeMessageBatchMaxSize": str(options.batch_max_size),
+            "consumeMessageBatchMaxAge": str(int(options.batch_max_age_s * 1000)),
             "maxReconsumeTimes": str(options.max_reconsume_times),
             "pullInterval": str(options.pull.interval_ms),
             "pullThresholdForQueue": str(options.pull.flow.messages),
@@ -425,6 +434,7 @@ class GroupMember:
                 stats=self._stats,
                 hooks=self._consume_hooks,
                 clock=self._instance.clock,
+                key=options.together,
             )
         return Consumption(
             self._group,
@@ -438,6 +448,17 @@ class GroupMember:
             stats=self._stats,
             hooks=self._consume_hooks,
             clock=self._instance.clock,
+            key=options.together,
+        )
+
+    def _new_batches(self) -> Batches | None:
+        options = self._options
+        if not options.batch_max_age_s:
+            return None
+        # An orderly consumer keeps the order of messages that go to different handlers, too.
+        key = None if options.orderly else options.together
+        return Batches(
+            self._consumption.submit, options.batch_max_size, options.batch_max_age_s, key
         )
 
     def _begin(self, queue: MessageQueue, offset: int, lock: Lock | None) -> None:
@@ -448,7 +469,7 @@ class GroupMember:
 
     def _deliver(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         self._stats.pulled(process_queue.queue.topic, len(messages), process_queue.last_pull_s)
-        self._consumption.submit(process_queue, messages)
+        self._submit(process_queue, messages)
 
     def _queue_count(self, topic: str) -> int:
         return sum(queue.topic == topic for queue in self._assignments)
