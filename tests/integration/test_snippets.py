@@ -53,6 +53,7 @@ RUN_BY: Final = {
     "README.md": "tests/integration/test_readme.py",
     "docs/administration.md": "tests/integration/test_administration_guide.py",
     "docs/client-guide.md": "tests/integration/test_snippets.py",
+    "docs/coming-from.md": "tests/integration/test_snippets.py",
     "docs/explain.md": "tests/integration/test_administration_guide.py",
     "docs/frameworks.md": "tests/integration/test_frameworks.py",
     "docs/getting-started.md": "tests/unit/test_tidy.py",
@@ -67,6 +68,7 @@ RUN_BY: Final = {
 # How many snippets say that nothing runs them. Each says why, above itself.
 NOT_RUN: Final = {
     "docs/client-guide.md": 1,
+    "docs/coming-from.md": 3,
     "docs/pipelines.md": 2,
     "docs/spark.md": 4,
 }
@@ -128,9 +130,16 @@ def test_the_programs_of_the_client_guide_run(
         )
         letters = cluster.call("dead_letters", "guide-billing", 1)
     for line in ("stored: ", "100 orders sent", "1000 readings sent", "billed at try 2",
-                 "b'paid' b'packed' b'sent'", "LocalTransactionState.COMMIT"):  # fmt: skip
+                 "b'paid' b'packed' b'sent'", "LocalTransactionState.COMMIT", "viewed ", "revoked "):  # fmt: skip
         assert line in shown
     assert [letter.body for letter in letters] == [b"garbage"]
+
+
+def test_the_programs_for_those_who_come_from_another_client_run() -> None:
+    with Cluster() as cluster:
+        shown = against(cluster, "\n".join(of("docs/coming-from.md")))
+    for client in ("Java's", "rocketmq-client-python's", "aiokafka's", "confluent-kafka's"):
+        assert f"{client}: one espresso" in shown
 
 
 def test_the_programs_about_metrics_and_spans_run() -> None:

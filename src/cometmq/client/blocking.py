@@ -15,10 +15,11 @@ from concurrent.futures import Future
 from typing import Any, ParamSpec, Self, TypeVar
 
 from cometmq.client.options import NamesOptions
-from cometmq.client.running import Lifecycle
+from cometmq.client.running import Lifecycle, check_main_thread
 from cometmq.errors import ClientStateError
 from cometmq.forks import PROCESS
 from cometmq.runtime.portal import LoopThread
+from cometmq.runtime.signals import blocking_stop
 from cometmq.runtime.surroundings import current
 
 P = ParamSpec("P")
@@ -97,26 +98,45 @@ class BlockingFace(NamesOptions):
             )
         self._client = asynchronous
         self._thread: LoopThread | None = None
+        self._is_closing = False
 
     def start(self) -> None:
         thread = _shared.borrow()
+        # Set before the start is over, for functions of the user that are called right after it.
+        before, self._thread = self._thread, thread
         try:
             thread.call(self._client.start())
         except BaseException:
+            self._thread = before
             _shared.give_back(thread)
             raise
-        self._thread = thread
 
     def close(self) -> None:
-        thread, self._thread = self._thread, None
+        thread = self._thread
         if thread is None or thread.inherited:
             PROCESS.keep(thread)
+            self._thread = None
             self._client.close_unstarted()
             return
+        if self._is_closing:
+            return
+        self._is_closing = True
         try:
             thread.call(self._client.close())
         finally:
+            self._thread = None
             _shared.give_back(thread)
+
+    def _run_until_signal(self) -> None:
+        """Start unless it runs, wait for SIGTERM or SIGINT, and close."""
+        check_main_thread(type(self).__name__)
+        with blocking_stop() as wait:
+            try:
+                if self._thread is None:
+                    self.start()
+                wait()
+            finally:
+                self.close()
 
     def __enter__(self) -> Self:
         self.start()

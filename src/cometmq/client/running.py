@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import warnings
 from abc import ABC, abstractmethod
 from enum import Enum
@@ -21,6 +22,7 @@ class _State(Enum):
     NEW = "is not started; call start() or use it in a with statement"
     STARTING = "is being started"
     RUNNING = "is running"
+    CLOSING = "is being closed"
     CLOSED = "is closed; create a new one"
 
 
@@ -53,6 +55,12 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
     async def _depart(self, instance: RunningT) -> None:
         """End what `_enter` began."""
 
+    def _running_now(self) -> None:
+        """Do what needs the methods of a client that runs, right after its start."""
+
+    async def _wind_down(self) -> None:
+        """Do what needs the methods of a client that runs, right before `_depart`."""
+
     def _check_ready(self) -> None:
         """Raise when something needed for the start is missing."""
 
@@ -76,6 +84,7 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
         self._generation = PROCESS.generation
         self._instance = instance
         self._state = _State.RUNNING
+        self._running_now()
 
     async def close(self) -> None:
         """Leave the cluster. Idempotent; raises ClientStateError on another loop than start's."""
@@ -83,15 +92,21 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
             self.close_unstarted()
             return
         instance = self._running()
-        self._state = _State.CLOSED
-        self._instance = None
-        await self._depart(instance)
+        if self._state is _State.CLOSING:
+            return
+        self._state = _State.CLOSING
+        try:
+            await self._wind_down()
+        finally:
+            self._state = _State.CLOSED
+            self._instance = None
+            await self._depart(instance)
 
     @property
     def _inherited(self) -> bool:
         """True when the parent started the client, before this process was forked."""
         return (
-            self._state in (_State.STARTING, _State.RUNNING)
+            self._state in (_State.STARTING, _State.RUNNING, _State.CLOSING)
             and self._generation != PROCESS.generation
         )
 
@@ -165,3 +180,12 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def check_main_thread(name: str) -> None:
+    """Raise ClientStateError in a thread that gets no signals."""
+    if threading.current_thread() is not threading.main_thread():
+        raise ClientStateError(
+            f"{name} runs until a signal comes, which only the main thread gets; call run() there, or "
+            "start() and close() here"
+        )

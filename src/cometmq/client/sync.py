@@ -8,13 +8,22 @@ coroutine listener: it runs on the loop thread itself and must use `cometmq.aio`
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from cometmq.client.blocking import awaited
 from cometmq.client.blocking_client import BlockingClient
+from cometmq.client.consuming.group_consumer import GroupConsumer as AsyncGroupConsumer
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
 from cometmq.client.consuming.pulled_message import PulledMessage as AsyncPulledMessage
 from cometmq.client.consuming.push_consumer import ListenerT
@@ -37,9 +46,11 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
     DamageCounts,
     PullResult,
+    QueueLag,
     SendResult,
     TransactionSendResult,
 )
+from cometmq.model.subscription import SUB_ALL
 
 AsyncT = TypeVar("AsyncT")
 BlockingT = TypeVar("BlockingT")
@@ -185,24 +196,10 @@ class TransactionProducer(Producer, of=AsyncTransactionProducer):
         )
 
 
-class PushConsumer(BlockingClient, of=AsyncPushConsumer):
-    """Consumes like `cometmq.aio.PushConsumer`, whose text follows in `help`, but blocks.
+class _GroupConsumer(BlockingClient, of=AsyncGroupConsumer):
+    """Has the methods that push and lite pull consumers share."""
 
-    Use `with` for `async with`. Any thread may call the methods.
-    """
-
-    @takes(AsyncPushConsumer)
-    def __init__(self, asynchronous: AsyncPushConsumer) -> None:
-        self._async = asynchronous
-        super().__init__(asynchronous)
-
-    def listen(self, listener: ListenerT) -> ListenerT:
-        return self._async.listen(listener)
-
-    def subscribe(
-        self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
-    ) -> None:
-        self._apply(self._async.subscribe, topic, tags, sql=sql, predicate=predicate)
+    _async: AsyncGroupConsumer[Any]
 
     def unsubscribe(self, topic: str) -> None:
         self._apply(self._async.unsubscribe, topic)
@@ -210,18 +207,76 @@ class PushConsumer(BlockingClient, of=AsyncPushConsumer):
     def assigned_queues(self) -> list[MessageQueue]:
         return self._apply(self._async.assigned_queues)
 
-    def pause(self) -> None:
-        self._apply(self._async.pause)
+    def damage_counts(self) -> DamageCounts:
+        return self._apply(self._async.damage_counts)
 
-    def resume(self) -> None:
-        self._apply(self._async.resume)
+    def pause(self, queues: Iterable[MessageQueue] | str | None = None) -> None:
+        self._apply(self._async.pause, queues)
+
+    def resume(self, queues: Iterable[MessageQueue] | str | None = None) -> None:
+        self._apply(self._async.resume, queues)
+
+    def paused_queues(self) -> list[MessageQueue]:
+        return self._apply(self._async.paused_queues)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        self._call(self._async.seek(queue, offset))
+
+    def seek_to_begin(self, queue: MessageQueue | str) -> None:
+        self._call(self._async.seek_to_begin(queue))
+
+    def seek_to_end(self, queue: MessageQueue | str) -> None:
+        self._call(self._async.seek_to_end(queue))
+
+    def seek_to_time(self, queue: MessageQueue | str, timestamp_ms: Moment) -> None:
+        self._call(self._async.seek_to_time(queue, timestamp_ms))
+
+    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: Moment) -> int:
+        return self._call(self._async.offset_for_timestamp(queue, timestamp_ms))
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        return self._call(self._async.min_offset(queue))
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        return self._call(self._async.max_offset(queue))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        return self._call(self._async.committed(queue))
+
+    def lag(self) -> dict[MessageQueue, QueueLag]:
+        return self._call(self._async.lag())
+
+
+class PushConsumer(_GroupConsumer, of=AsyncPushConsumer):
+    """Consumes like `cometmq.aio.PushConsumer`, whose text follows in `help`, but blocks.
+
+    Use `with` for `async with`. Any thread may call the methods.
+    """
+
+    @takes(AsyncPushConsumer)
+    def __init__(self, asynchronous: AsyncPushConsumer) -> None:
+        self._async: AsyncPushConsumer = asynchronous
+        super().__init__(asynchronous)
+
+    def listen(self, listener: ListenerT) -> ListenerT:
+        return self._async.listen(listener)
+
+    def on(
+        self, topic: str, tags: str | Collection[str] = SUB_ALL
+    ) -> Callable[[ListenerT], ListenerT]:
+        return self._async.on(topic, tags)
+
+    def subscribe(
+        self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
+    ) -> None:
+        self._apply(self._async.subscribe, topic, tags, sql=sql, predicate=predicate)
+
+    def run(self) -> None:
+        self._run_until_signal()
 
     @property
     def paused(self) -> bool:
         return self._async.paused
-
-    def damage_counts(self) -> DamageCounts:
-        return self._apply(self._async.damage_counts)
 
     def set_concurrency(self, concurrency: int) -> None:
         self._apply(self._async.set_concurrency, concurrency)
@@ -335,6 +390,9 @@ class SimpleConsumer(BlockingClient, of=AsyncSimpleConsumer):
             )
         ]
 
+    def lag(self) -> dict[MessageQueue, QueueLag]:
+        return self._call(self._async.lag())
+
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return _blocking(aiter(self._async), self._call, ReceivedMessage.of)
 
@@ -351,7 +409,7 @@ async def _next(messages: AsyncIterator[AsyncT]) -> AsyncT | None:
     return await anext(messages, None)
 
 
-class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
+class LitePullConsumer(_GroupConsumer, of=AsyncLitePullConsumer):
     """Consumes like `cometmq.aio.LitePullConsumer`, whose text follows in `help`, but blocks.
 
     Use `with` for `async with`, and no `await`. Any thread may call the methods.
@@ -359,7 +417,7 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
 
     @takes(AsyncLitePullConsumer)
     def __init__(self, asynchronous: AsyncLitePullConsumer) -> None:
-        self._async = asynchronous
+        self._async: AsyncLitePullConsumer = asynchronous
         super().__init__(asynchronous)
 
     def subscribe(
@@ -367,20 +425,11 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
     ) -> None:
         self._apply(self._async.subscribe, topic, tags, sql=sql, predicate=predicate)
 
-    def unsubscribe(self, topic: str) -> None:
-        self._apply(self._async.unsubscribe, topic)
-
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         self._apply(self._async.assign, queues)
 
-    def assigned_queues(self) -> list[MessageQueue]:
-        return self._apply(self._async.assigned_queues)
-
     def queues(self, topic: str) -> list[MessageQueue]:
         return self._call(self._async.queues(topic))
-
-    def damage_counts(self) -> DamageCounts:
-        return self._apply(self._async.damage_counts)
 
     def poll(self, timeout_ms: Duration | None = None) -> list[MessageExt]:
         return self._call(self._async.poll(timeout_ms))
@@ -410,36 +459,6 @@ class LitePullConsumer(BlockingClient, of=AsyncLitePullConsumer):
                 suspend_ms=suspend_ms,
             )
         )
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        self._apply(self._async.pause, queues)
-
-    def resume(self, queues: Iterable[MessageQueue]) -> None:
-        self._apply(self._async.resume, queues)
-
-    def paused_queues(self) -> list[MessageQueue]:
-        return self._apply(self._async.paused_queues)
-
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        self._call(self._async.seek(queue, offset))
-
-    def seek_to_begin(self, queue: MessageQueue) -> None:
-        self._call(self._async.seek_to_begin(queue))
-
-    def seek_to_end(self, queue: MessageQueue) -> None:
-        self._call(self._async.seek_to_end(queue))
-
-    def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: Moment) -> int:
-        return self._call(self._async.offset_for_timestamp(queue, timestamp_ms))
-
-    def min_offset(self, queue: MessageQueue) -> int:
-        return self._call(self._async.min_offset(queue))
-
-    def max_offset(self, queue: MessageQueue) -> int:
-        return self._call(self._async.max_offset(queue))
-
-    def committed(self, queue: MessageQueue) -> int | None:
-        return self._call(self._async.committed(queue))
 
     def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None, *, wait: bool = True

@@ -170,6 +170,26 @@ class DamageCounts:
     stopped: Mapping[MessageQueue, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class QueueLag:
+    """Says how far a group is behind the end of one queue.
+
+    `committed` is the offset below which the group has consumed everything, `max_offset` the offset of
+    the queue's next message. Either is None if it could not be found out, and `unknown` says why.
+    """
+
+    max_offset: int | None = None
+    committed: int | None = None
+    unknown: str | None = None
+
+    @property
+    def messages(self) -> int | None:
+        """The number of messages that the group has not consumed yet, or None if it is unknown."""
+        if self.max_offset is None or self.committed is None:
+            return None
+        return max(0, self.max_offset - self.committed)
+
+
 class ConsumeFromWhere(Enum):
     """Says where a group without a stored offset begins.
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
+import queue
 import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -24,24 +26,61 @@ def stop_event() -> Iterator[asyncio.Event]:
     """Yield an event that the first SIGTERM or SIGINT sets, within the context.
 
     The second signal ends the process without cleaning up, with the exit status that a shell would
-    report (128 + the signal's number). For the main thread, inside a running loop.
+    report (128 + the signal's number). Contexts may overlap: the first signal sets all their events. For
+    the main thread, inside a running loop.
     """
     loop = asyncio.get_running_loop()
     event = asyncio.Event()
-
-    def on_signal(number: signal.Signals) -> None:
-        if event.is_set():
-            os._exit(128 + number)
-        event.set()
-        log.info("stopping; once more to force it", signal=number.name)
-
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, on_signal, number)
+    if not _stops:
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, _on_signal, number)
+    _stops.append(event.set)
     try:
         yield event
     finally:
-        for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
+        _stops.remove(event.set)
+        if not _stops:
+            _stopping.clear()
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+
+
+@contextmanager
+def blocking_stop() -> Iterator[Callable[[], None]]:
+    """Yield a function that waits for the first SIGTERM or SIGINT, as `stop_event` for a main thread
+    without a loop.
+    """
+    # A signal's handler may interrupt the wait anywhere: an Event's lock might be held at that moment, while
+    # this queue may be used inside of itself.
+    came: queue.SimpleQueue[None] = queue.SimpleQueue()
+    stop = functools.partial(came.put, None)
+    before = {
+        number: signal.signal(number, lambda received, _frame: _on_signal(signal.Signals(received)))
+        for number in STOP_SIGNALS
+    }
+    _stops.append(stop)
+    try:
+        yield came.get
+    finally:
+        _stops.remove(stop)
+        if not _stops:
+            _stopping.clear()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# Called at the first signal, and the signal that came.
+_stops: Final[list[Callable[[], None]]] = []
+_stopping: Final[list[signal.Signals]] = []
+
+
+def _on_signal(number: signal.Signals) -> None:
+    if _stopping:
+        os._exit(128 + number)
+    _stopping.append(number)
+    for stop in _stops:
+        stop()
+    log.info("stopping; once more to force it", signal=number.name)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +11,11 @@ from tests.unit.client.fakes import NAMESRV, FakeInstance, refuse, route
 
 from cometmq.client.membership import rebalance
 from cometmq.client.membership.allocation import allocate_averagely
+from cometmq.client.membership.callbacks import QueueCallbacks
 from cometmq.client.membership.offset_store import RemoteOffsetStore
 from cometmq.client.membership.rebalance import Rebalancer, first_offset
+from cometmq.client.namespaces import NO_NAMESPACE
+from cometmq.client.pulling.gates import Gates
 from cometmq.errors import ConnectError, RemoteError, RouteNotFoundError
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere
@@ -41,8 +44,9 @@ class Held:
         assert queue not in self.queues
         self.queues.add(queue)
 
-    async def give_up(self, queue: MessageQueue) -> None:
-        self.queues.remove(queue)
+    async def give_up(self, queues: Sequence[MessageQueue]) -> None:
+        assert set(queues) <= self.queues
+        self.queues.difference_update(queues)
 
 
 class Member:
@@ -55,10 +59,14 @@ class Member:
         pass
 
 
+def callbacks() -> QueueCallbacks:
+    return QueueCallbacks("g", NO_NAMESPACE, Gates(), None, None, 1.0)
+
+
 async def rebalancer(fake: FakeInstance, held: Held, topics: dict[str, Any]) -> Rebalancer:
     fake.remoting.routes["t"] = route("a", "b")
     await fake.instance.routes.refresh("t")
-    return Rebalancer(fake.instance, "g", allocate_averagely, topics.keys, held)
+    return Rebalancer(fake.instance, "g", allocate_averagely, topics.keys, held, callbacks())
 
 
 def members(fake: FakeInstance, *ids: str) -> None:
@@ -90,25 +98,6 @@ async def test_a_topic_no_longer_subscribed_is_given_up(fake: FakeInstance) -> N
     del topics["t"]
     assert await rounds.round()
     assert held.queues == set()
-
-
-async def test_a_queue_that_is_lost_while_another_is_given_up_ends_no_round(
-    fake: FakeInstance,
-) -> None:
-    """Its lock may be lost, or its offset reset, while the round waits for the commit of another."""
-
-    class Losing(Held):
-        async def give_up(self, queue: MessageQueue) -> None:
-            await super().give_up(queue)
-            self.queues.discard(MessageQueue("t", "b", 3))
-
-    held = Losing()
-    rounds = await rebalancer(fake, held, {"t": None})
-    members(fake, ME)
-    await rounds.round()
-    members(fake, ME, "zzz")
-    assert await rounds.round()
-    assert held.queues == {MessageQueue("t", "a", i) for i in range(4)}
 
 
 async def test_a_broker_that_forgot_us_takes_no_queue_away(fake: FakeInstance) -> None:
@@ -223,7 +212,7 @@ async def test_a_strategy_that_fails_changes_nothing(fake: FakeInstance) -> None
     def strategy(*_: Any) -> list[MessageQueue]:
         raise ZeroDivisionError
 
-    broken = Rebalancer(fake.instance, "g", strategy, topics.keys, held)
+    broken = Rebalancer(fake.instance, "g", strategy, topics.keys, held, callbacks())
     assert await broken.round() is False
     assert held.queues == {queue}
 
@@ -234,7 +223,7 @@ async def test_without_a_strategy_every_queue_is_taken_and_nobody_asked(
     held = Held()
     fake.remoting.routes["t"] = route("a", "b")
     await fake.instance.routes.refresh("t")
-    everything = Rebalancer(fake.instance, "g", None, {"t": None}.keys, held)
+    everything = Rebalancer(fake.instance, "g", None, {"t": None}.keys, held, callbacks())
     assert await everything.round() is True
     assert held.queues == {MessageQueue("t", b, i) for b in "ab" for i in range(4)}
     assert fake.remoting.called(MEMBERS) == []

@@ -8,10 +8,11 @@ from typing import Final
 
 from cometmq.client.limits import check_callable, check_flag, check_range
 from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.membership.callbacks import QueueCallback
 from cometmq.client.membership.offset_store import local_directory
 from cometmq.client.options import choice
 from cometmq.client.tracing.traced_client import TracedOptions
-from cometmq.model.durations import OptionalEpochMs
+from cometmq.model.durations import Milliseconds, OptionalEpochMs
 from cometmq.model.results import ConsumeFromWhere, MessageModel
 
 # Java: consumeTimestamp, half an hour before the consumer was made.
@@ -32,6 +33,9 @@ class GroupOptions(TracedOptions):
     pull_threshold_size_for_queue_bytes: int = PULL_THRESHOLD_SIZE_BYTES
     consume_max_span: int = 2000
     note_failures: bool = True
+    on_assigned: QueueCallback | None = None
+    on_revoked: QueueCallback | None = None
+    rebalance_callback_timeout_ms: Milliseconds = Milliseconds(30_000)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,6 +46,12 @@ class GroupOptions(TracedOptions):
         check_range("consume_max_span", self.consume_max_span, 1, 65535)
         if self.consume_timestamp_ms is not None:
             check_range("consume_timestamp_ms", self.consume_timestamp_ms, 0, 2**63 - 1)
+        called = "a function, or a coroutine function, that takes a list of MessageQueues"
+        for name in ("on_assigned", "on_revoked"):
+            if (callback := getattr(self, name)) is not None:
+                check_callable(name, callback, called)
+        limit_ms = self.rebalance_callback_timeout_ms
+        check_range("rebalance_callback_timeout_ms", limit_ms, 1, 15 * 60 * 1000)
         strategy = "an allocation strategy, such as allocate_averagely"
         check_callable("allocation", self.allocation, strategy)
         self.message_model = choice("message_model", self.message_model, MessageModel)

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from cometmq.client.consuming.batches import Key, cut
 from cometmq.client.consuming.consume_hooks import ConsumeHooks
 from cometmq.client.consuming.consume_stats import ConsumeStats
 from cometmq.client.consuming.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
@@ -108,7 +109,9 @@ class Consumption:
         stats: ConsumeStats | None = None,
         hooks: ConsumeHooks | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        key: Key | None = None,
     ) -> None:
+        self._key = key
         self._monotonic = clock.monotonic
         self._group = group
         self._stats = stats or ConsumeStats(clock.monotonic)
@@ -129,11 +132,10 @@ class Consumption:
             self._owner.every(consume_timeout_s, self._give_up_expired, "expire")
 
     def submit(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
-        size = self.batch_max_size
         self.runner.submit(
             [
-                ConsumeJob(process_queue, messages[start : start + size])
-                for start in range(0, len(messages), size)
+                ConsumeJob(process_queue, part)
+                for part in cut(messages, self.batch_max_size, self._key)
             ]
         )
 

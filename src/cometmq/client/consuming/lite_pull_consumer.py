@@ -20,7 +20,7 @@ from cometmq.client.pulling.process_queue import FlowLimits
 from cometmq.client.pulling.puller import PULL_TIMEOUT_S, SUSPEND_LITE_MS, PullOptions, pull_once
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
-from cometmq.model.durations import Duration, Milliseconds, Moment, epoch_ms, milliseconds
+from cometmq.model.durations import Duration, Milliseconds, milliseconds
 from cometmq.model.message import MessageExt
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
@@ -84,6 +84,9 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
     come again after a crash, and after a close without another poll or `commit`. Without
     `auto_commit` only `commit` counts.
 
+    `on_assigned` and `on_revoked` are called as PushConsumer explains, but not for queues of `assign`. In
+    `on_revoked` the consumer still has the queues, so `commit` and `message.ack()` count there.
+
     The consumer pulls no more of a queue while more than `pull_threshold_for_queue` of its messages
     wait to be polled, and nothing while more than `pull_threshold_for_all` messages of all queues
     wait.
@@ -116,6 +119,9 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
             pull_threshold_for_all=options.pull_threshold_for_all,
             on_damaged=options.on_damaged,
             note_failures=options.note_failures,
+            on_assigned=options.on_assigned,
+            on_revoked=options.on_revoked,
+            callback_timeout_s=options.rebalance_callback_timeout_ms / 1000,
             namespace=self._namespace,
             hooks=self._hooks,
         )
@@ -238,54 +244,7 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
         )
         return replace(pulled, messages=self._admit(queue, pulled.messages))
 
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull nothing more of these queues until `resume`; polls still return what was pulled."""
-        self._running_member().pause(self._wrapped(queues))
-
-    def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """End the `pause` of these queues."""
-        self._running_member().resume(self._wrapped(queues))
-
-    def paused_queues(self) -> list[MessageQueue]:
-        """Return the queues for which `pause` is in force."""
-        return sorted(map(self._namespace.unwrap_queue, self._running_member().paused()))
-
-    # Positions and offsets
-
-    async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Have the next poll of the queue begin at `offset`.
-
-        Raises ClientStateError for a queue that is not assigned, IllegalArgumentError for an offset
-        below `min_offset` or above `max_offset` of the queue.
-        """
-        check_range("offset", offset, 0, 2**63 - 1)
-        await self._running_member().seek(self._wrap(queue), offset)
-
-    async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the oldest message that the broker still has."""
-        await self._running_member().seek_to(self._wrap(queue), end=False)
-
-    async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the newest message."""
-        await self._running_member().seek_to(self._wrap(queue), end=True)
-
-    async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: Moment) -> int:
-        """Return the first offset whose message was stored at or after `timestamp_ms`."""
-        timestamp_ms = epoch_ms("timestamp_ms", timestamp_ms)
-        check_range("timestamp_ms", timestamp_ms, 0, 2**63 - 1)
-        return await self._running_member().offset_for_timestamp(self._wrap(queue), timestamp_ms)
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the lowest offset whose message the broker still has."""
-        return await self._running_member().min_offset(self._wrap(queue))
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the offset that the queue's next message will get."""
-        return await self._running_member().max_offset(self._wrap(queue))
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Return the group's committed offset of the queue, or None if there is none."""
-        return await self._running_member().committed(self._wrap(queue))
+    # Offsets
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None, *, wait: bool = True
@@ -303,28 +262,19 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
                 )
             for offset in offsets.values():
                 check_range("offset", offset, 0, 2**63 - 1)
-            offsets = {self._wrap(queue): at for queue, at in offsets.items()}
+            offsets = {self._own(queue)[0]: at for queue, at in offsets.items()}
         await self._running_member().commit(offsets, wait=wait)
 
     # Inside
-
-    def _wrapped(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        if isinstance(queues, MessageQueue) or not isinstance(queues, Iterable):
-            raise IllegalArgumentError(
-                f"the queues {queues!r:.80} are a {type(queues).__name__}; pass a list of "
-                "MessageQueues"
-            )
-        return {self._wrap(queue) for queue in queues}
-
-    def _wrap(self, queue: MessageQueue) -> MessageQueue:
-        check_queue(queue)
-        return self._namespace.wrap_queue(queue)
 
     async def _open(self, instance: ClientInstance) -> None:
         self._member = LitePullMember(
             instance, self._group, self._subscriptions, self._wanted, self._options
         )
         await self._member.start()
+
+    async def _wind_down(self) -> None:
+        await self._running_member().drain()
 
     async def _shut(self, _instance: ClientInstance) -> None:
         assert self._member is not None, "set by start"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,14 +21,13 @@ from cometmq.client.consuming.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.pulling.damage import DamageControl
+from cometmq.client.pulling.gates import Gates
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.client.pulling.puller import PullContext, QueuePuller, damaged_error
 from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import (
-    ClientStateError,
     CometMQError,
     DamagedMessageError,
-    IllegalArgumentError,
 )
 from cometmq.model.message import MessageExt
 from cometmq.model.names import retry_topic
@@ -89,18 +88,19 @@ class LitePullMember:
         self._options = options
         self._wanted = set(assigned or ())
         self._owner = TaskOwner(f"lite-pull-{group}")
+        self.gates = Gates()
         self.membership = Membership(
             instance,
             group,
             self,
             options,
             self._owner,
+            gates=self.gates,
             consume_type="CONSUME_ACTIVELY",
             begin_assigned=self._begin_wanted if assigned is not None else None,
         )
         self._offsets = self.membership.offsets
         self._assignments: dict[MessageQueue, _Assignment] = {}
-        self._gates: dict[MessageQueue, asyncio.Event] = {}
         self._ready: deque[tuple[ProcessQueue, list[MessageExt]]] = deque()
         self._ready_count = 0
         # The errors that polls have to raise for queues that were stopped.
@@ -144,10 +144,19 @@ class LitePullMember:
             self.close,
         )
 
-    async def close(self) -> None:
-        """Stop pulling, store the offsets that are committed, leave the group."""
+    async def drain(self) -> None:
+        """Stop pulling, return no more messages, and say that the queues go. Idempotent."""
+        if self._closing:
+            return
         self._closing = True
         self._arrived.set()
+        for assignment in self._assignments.values():
+            self._hold_back(assignment)
+        await self.membership.callbacks.revoke(list(self._assignments))
+
+    async def close(self) -> None:
+        """Drain, store the offsets that are committed, leave the group."""
+        await self.drain()
         await self._owner.close()
         await self.membership.finish(
             self._offsets.persist(list(self._assignments)), "offsets not committed in time"
@@ -299,39 +308,14 @@ class LitePullMember:
     def assigned(self) -> Collection[MessageQueue]:
         return self._assignments.keys()
 
-    async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at `offset`. Raises IllegalArgumentError unless the queue holds that offset."""
-        self._need(queue)
-        low, high = await asyncio.gather(self.min_offset(queue), self.max_offset(queue))
-        if not low <= offset <= high:
-            raise IllegalArgumentError(
-                f"the offset {offset} is none of {queue}, which holds {low} to {high}"
-            )
-        self._go_to(self._need(queue), offset)
+    def consumed_queues(self) -> Collection[MessageQueue]:
+        return self.assigned()
 
-    async def seek_to(self, queue: MessageQueue, *, end: bool) -> None:
-        self._need(queue)
-        offset = await (self.max_offset(queue) if end else self.min_offset(queue))
-        self._go_to(self._need(queue), offset)
-
-    async def min_offset(self, queue: MessageQueue) -> int:
-        return await self._instance.brokers.min_offset(await self._address(queue), queue)
-
-    async def max_offset(self, queue: MessageQueue) -> int:
-        return await self._instance.brokers.max_offset(await self._address(queue), queue)
-
-    async def offset_for_timestamp(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        address = await self._address(queue)
-        return await self._instance.brokers.search_offset(address, queue, timestamp_ms)
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        known = self._offsets.get(queue)
-        if known is not None and queue in self._assignments:
-            return known
-        if not self._options.clustering:
-            return known
-        address = await self._address(queue)
-        return await self._instance.brokers.query_consumer_offset(address, self._group, queue)
+    async def go_to(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Have the polls of queues go on at these offsets. Passes over queues that this member has not."""
+        for queue in offsets:
+            if queue in self._assignments:
+                self._go_to(queue, offsets[queue])
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None, *, wait: bool) -> None:
         """Commit the offsets behind the messages that polls returned, or the given offsets."""
@@ -340,22 +324,9 @@ class LitePullMember:
             self._take_over_positions(queues)
         else:
             queues = list(offsets)
-            for queue in queues:
-                self._need(queue)
             for queue, offset in offsets.items():
                 self._offsets.update(queue, offset, increase_only=False)
         await (self._offsets.persist(queues) if wait else self._offsets.persist_oneway(queues))
-
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        for queue in queues:
-            self._gate(queue).clear()
-
-    def resume(self, queues: Iterable[MessageQueue]) -> None:
-        for queue in queues:
-            self._gate(queue).set()
-
-    def paused(self) -> set[MessageQueue]:
-        return {queue for queue, gate in self._gates.items() if not gate.is_set()}
 
     # Called by the rebalancer
 
@@ -363,10 +334,17 @@ class LitePullMember:
         self._offsets.remove(queue)
         self._begin(queue, await self.membership.first_offset(queue))
 
-    async def give_up(self, queue: MessageQueue) -> None:
-        self._drop(queue)
-        await self._offsets.persist([queue])
-        self._offsets.remove(queue)
+    async def give_up(self, queues: Sequence[MessageQueue]) -> None:
+        held = [queue for queue in queues if queue in self._assignments]
+        for queue in held:
+            self._hold_back(self._assignments[queue])
+        await self.membership.callbacks.revoke(held)
+        for queue in held:
+            if queue in self._assignments:
+                self._drop(queue)
+        await self._offsets.persist(held)
+        for queue in held:
+            self._offsets.remove(queue)
 
     # Asked by brokers
 
@@ -397,11 +375,6 @@ class LitePullMember:
 
     # Inside
 
-    async def _address(self, queue: MessageQueue) -> str:
-        if not self._instance.routes.read_addresses(queue.broker_name):
-            await self._instance.routes.refresh(queue.topic)
-        return self._instance.need_reader(queue.broker_name, queue.topic)
-
     def _begin(self, queue: MessageQueue, offset: int | None) -> None:
         process_queue = ProcessQueue(queue, clock=self._instance.clock)
         task = self._owner.spawn(self._pull(process_queue, offset), f"pull-{queue}")
@@ -417,7 +390,7 @@ class LitePullMember:
                 self._instance.routes.refresh_soon(queue.topic)
                 await asyncio.sleep(BEGIN_RETRY_S)
         self._assignments[queue].position = offset
-        await QueuePuller(self._pulls, process_queue, offset, self._gate(queue)).run()
+        await QueuePuller(self._pulls, process_queue, offset, self.gates.gate(queue)).run()
 
     def _overfull(self) -> bool:
         return self._ready_count > self._options.pull_threshold_for_all
@@ -430,21 +403,6 @@ class LitePullMember:
     def _on_stopped(self, process_queue: ProcessQueue, damaged: DamagedRecord) -> None:
         self._stops[process_queue] = damaged_error(damaged)
         self._deliver(process_queue, [])
-
-    def _gate(self, queue: MessageQueue) -> asyncio.Event:
-        gate = self._gates.get(queue)
-        if gate is None:
-            gate = self._gates[queue] = asyncio.Event()
-            gate.set()
-        return gate
-
-    def _need(self, queue: MessageQueue) -> MessageQueue:
-        if queue not in self._assignments:
-            raise ClientStateError(
-                f"{queue} is not assigned to this consumer of group {self._group}"
-                + ("" if self.membership.manual else "; another member may have it")
-            )
-        return queue
 
     def _go_to(self, queue: MessageQueue, offset: int) -> None:
         self._drop(queue)
@@ -460,10 +418,15 @@ class LitePullMember:
     def _drop(self, queue: MessageQueue) -> None:
         assignment = self._assignments.pop(queue)
         assignment.process_queue.dropped = True
+        self._hold_back(assignment)
+
+    def _hold_back(self, assignment: _Assignment) -> None:
+        """Pull no more of a queue, and return no more of what was pulled."""
+        process_queue = assignment.process_queue
         if assignment.task is not asyncio.current_task():
             assignment.task.cancel()
-        self._stops.pop(assignment.process_queue, None)
-        kept = [entry for entry in self._ready if not entry[0].dropped]
+        self._stops.pop(process_queue, None)
+        kept = [entry for entry in self._ready if entry[0] is not process_queue]
         self._ready = deque(kept)
         self._ready_count = sum(len(messages) for _, messages in kept)
 

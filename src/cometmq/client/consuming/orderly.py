@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice, takewhile
 from typing import Final
 
 import structlog
 
+from cometmq.client.consuming.batches import Key
 from cometmq.client.consuming.consume_hooks import ConsumeHooks
 from cometmq.client.consuming.consume_stats import ConsumeStats
 from cometmq.client.consuming.consumption import Cause, Finish
@@ -71,7 +73,9 @@ class OrderlyConsumption:
         stats: ConsumeStats | None = None,
         hooks: ConsumeHooks | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        key: Key | None = None,
     ) -> None:
+        self.key = key
         self._group = group
         self._stats = stats or ConsumeStats(clock.monotonic)
         self._finish_offsets = finish
@@ -219,6 +223,10 @@ class _QueueWorker:
     async def _step(self) -> float:
         """Call the listener once and act on its verdict. Return the pause to make, in seconds."""
         count = min(self._consumption.batch_max_size, len(self._messages))
+        if (key := self._consumption.key) is not None:
+            first = key(self._messages[0])
+            alike = takewhile(lambda m: key(m) == first, islice(self._messages, count))
+            count = sum(1 for _ in alike)
         job = ConsumeJob(self.process_queue, [self._messages.popleft() for _ in range(count)])
         self._busy = True
         try:

@@ -20,6 +20,7 @@ from cometmq.client.membership.rebalance import Division
 from cometmq.client.popping.held import HeldMessages
 from cometmq.client.popping.popper import PopContext, PopOptions, QueuePopper
 from cometmq.client.popping.requests import ANY_QUEUE, PopRequests
+from cometmq.client.pulling.gates import Gates
 from cometmq.client.pulling.process_queue import ProcessQueue, failures_text
 from cometmq.errors import CometMQError, RemoteError
 from cometmq.model.message import MessageExt
@@ -127,7 +128,7 @@ class PoppedQueues:
         instance: ClientInstance,
         group: str,
         options: PopOptions,
-        gate: asyncio.Event,
+        gates: Gates,
         returns: Returns,
         owner: TaskOwner,
         *,
@@ -151,7 +152,7 @@ class PoppedQueues:
             deliver=deliver,
             admit=admit,
         )
-        self._gate = gate
+        self._gates = gates
         self._returns = returns
         self._owner = owner
         self._most_times = _JAVAS_TIMES if max_reconsume_times < 0 else max_reconsume_times
@@ -166,14 +167,15 @@ class PoppedQueues:
         return self._queues.keys()
 
     async def take(self, queue: MessageQueue) -> None:
-        popper = QueuePopper(self._context, queue, self._gate)
+        popper = QueuePopper(self._context, queue, self._gates.gate(queue))
         self._queues[queue] = _Popped(popper, self._owner.spawn(popper.run(), f"pop-{queue}"))
 
-    async def give_up(self, queue: MessageQueue) -> None:
-        """Stop popping a queue. Its held messages are still consumed here."""
-        popped = self._queues.pop(queue)
-        popped.popper.stop()
-        popped.task.cancel()
+    async def give_up(self, queues: Sequence[MessageQueue]) -> None:
+        """Stop popping queues. Their held messages are still consumed here."""
+        for queue in queues:
+            popped = self._queues.pop(queue)
+            popped.popper.stop()
+            popped.task.cancel()
 
     def stop(self) -> None:
         """Send no more pops."""

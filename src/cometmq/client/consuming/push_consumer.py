@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Collection
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final, Literal, TypeVar
 
 from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.group_consumer import GroupConsumer
+from cometmq.client.consuming.handlers import Handlers
 from cometmq.client.consuming.listening import Listener
 from cometmq.client.consuming.nothing_returned import check_none_means, refusing_none
 from cometmq.client.consuming.orderly import SUSPEND_MS
@@ -18,6 +20,7 @@ from cometmq.client.options import choice, takes
 from cometmq.client.popping.popper import PopOptions
 from cometmq.client.pulling.process_queue import FlowLimits
 from cometmq.client.pulling.puller import PullOptions
+from cometmq.client.running import check_main_thread
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.model.durations import Milliseconds
 from cometmq.model.results import (
@@ -26,6 +29,8 @@ from cometmq.model.results import (
     DamagedMessage,
     MessageModel,
 )
+from cometmq.model.subscription import SUB_ALL
+from cometmq.runtime.signals import stop_event
 
 CLOSE_TIMEOUT_MS: Final = 10_000
 CONSUME_TIMEOUT_MS: Final = 15 * 60 * 1000
@@ -35,7 +40,8 @@ _PULL_ONLY: Final = (
     "message_model", "local_offset_dir", "allocation", "consume_timestamp_ms", "pull_batch_size",
     "pull_interval_ms", "pull_threshold_for_queue", "pull_threshold_size_for_queue_bytes",
     "pull_threshold_for_topic", "pull_threshold_size_for_topic_bytes", "consume_max_span",
-    "on_damaged", "client_rebalance",
+    "on_damaged", "client_rebalance", "on_assigned", "on_revoked", "rebalance_callback_timeout_ms",
+    "consume_message_batch_max_age_ms",
 )  # fmt: skip
 _POP_ONLY: Final = ("pop_batch_size", "pop_invisible_ms", "pop_threshold_for_queue")
 _REMEDIES: Final = {
@@ -55,6 +61,7 @@ class PushConsumerOptions(GroupOptions):
     orderly: bool = False
     concurrency: int = 20
     consume_message_batch_max_size: int = 1
+    consume_message_batch_max_age_ms: Milliseconds = Milliseconds(0)
     max_reconsume_times: int = -1
     suspend_current_queue_time_ms: Milliseconds = Milliseconds(SUSPEND_MS)
     consume_timeout_ms: Milliseconds = Milliseconds(CONSUME_TIMEOUT_MS)
@@ -80,6 +87,13 @@ class PushConsumerOptions(GroupOptions):
         # The ranges of DefaultMQPushConsumerImpl.checkConfig.
         check_range("concurrency", self.concurrency, 1, 1000)
         check_range("consume_message_batch_max_size", self.consume_message_batch_max_size, 1, 1024)
+        age_ms = self.consume_message_batch_max_age_ms
+        check_range("consume_message_batch_max_age_ms", age_ms, 0, 60_000)
+        if age_ms and self.consume_message_batch_max_size == 1:
+            raise IllegalArgumentError(
+                f"consume_message_batch_max_age_ms is {age_ms}, but a listener gets one message at a time; "
+                "set consume_message_batch_max_size, too"
+            )
         check_range("max_reconsume_times", self.max_reconsume_times, -1, 2**31 - 1)
         check_range("pull_batch_size", self.pull_batch_size, 1, 1024)
         check_range("pull_interval_ms", self.pull_interval_ms, 0, 65535)
@@ -131,7 +145,9 @@ class PushConsumer(GroupConsumer[GroupMember]):
         consumer.subscribe("orders", "paid || refunded")
         async with consumer: ...
 
-    The listener gets a list of messages (one, unless `consume_message_batch_max_size` is larger).
+    The listener gets a list of messages (one, unless `consume_message_batch_max_size` is larger), all of
+    one queue. With `consume_message_batch_max_age_ms` it gets the list when it has that many messages, or
+    when the first of them has waited so long (up to a minute); without, as many as came together.
     They are consumed when it returns, unless it returns another ConsumeResult than SUCCESS. A listener that is a function runs in one of up to `concurrency`
     threads, a coroutine function in one of as many tasks on the loop. After an exception, and
     after anything but SUCCESS and None, the broker delivers the messages again later,
@@ -145,6 +161,15 @@ class PushConsumer(GroupConsumer[GroupMember]):
     A message that comes again, and a dead letter, says why the delivery before failed
     (`MessageExt.failure`): the exception's type and text, and the member. `note_failures=False` leaves
     that out, for exceptions with texts that nobody else may read.
+
+    `on_assigned` and `on_revoked` get the queues that come to this consumer and those that go, its retry
+    topic's among them: a function in a thread, a coroutine function on the loop, one call at a time. A
+    queue is consumed only after `on_assigned` has returned, so a `seek` there comes in time. `on_revoked`
+    is called when no more messages of its queues are handed out, before their offsets are committed and
+    another member gets them, and at the close; an `orderly` consumer first waits for the listener, others
+    may still have one running whose messages come again. A queue whose lock was lost is gone already. The
+    rebalance waits for a callback, at most `rebalance_callback_timeout_ms` (30 s); then it logs the
+    function's name and goes on. With mode="pop" no queue belongs to a member, so it refuses both.
 
     `consume_from` says where a group without a stored offset begins. `consume_timestamp_ms` is the
     time for ConsumeFromWhere.TIMESTAMP (default: half an hour ago). The consumer pulls no more of a
@@ -210,11 +235,15 @@ class PushConsumer(GroupConsumer[GroupMember]):
             consume_timestamp_ms=options.timestamp_ms,
             concurrency=options.concurrency,
             batch_max_size=options.consume_message_batch_max_size,
+            batch_max_age_s=options.consume_message_batch_max_age_ms / 1000,
             namespace=self._namespace,
             hooks=self._hooks,
             max_reconsume_times=options.max_reconsume_times,
             on_damaged=options.on_damaged,
             note_failures=options.note_failures,
+            on_assigned=options.on_assigned,
+            on_revoked=options.on_revoked,
+            callback_timeout_s=options.rebalance_callback_timeout_ms / 1000,
             allocation=options.allocation,
             division=options.division,
             pop=PopOptions(
@@ -233,8 +262,10 @@ class PushConsumer(GroupConsumer[GroupMember]):
             ),
         )
         self._close_timeout_ms = options.close_timeout_ms
+        self._pops = options.mode == "pop"
         self._takes_none = options.none_means is ConsumeResult.SUCCESS
         self._listener: Listener | None = None
+        self._handlers = Handlers()
         if options.listener is not None:
             self.listen(options.listener)
 
@@ -242,6 +273,11 @@ class PushConsumer(GroupConsumer[GroupMember]):
         """Set the listener before the start. Returns it, so that `listen` serves as a decorator."""
         if not self._unstarted:
             raise ClientStateError(f"{self._name()} has started; set the listener before")
+        if self._handlers:
+            raise ClientStateError(
+                f"{self._name()} has handlers by on(), so it takes no listener for all messages; use one "
+                "of the two"
+            )
         if not callable(listener):
             raise IllegalArgumentError(
                 f"the listener {listener!r} cannot be called; pass a function or a coroutine "
@@ -249,6 +285,35 @@ class PushConsumer(GroupConsumer[GroupMember]):
             )
         self._listener = listener if self._takes_none else refusing_none(listener)
         return listener
+
+    def on(
+        self, topic: str, tags: str | Collection[str] = SUB_ALL
+    ) -> Callable[[ListenerT], ListenerT]:
+        """Return a decorator that makes a function the handler of a topic, or of some of its tags.
+
+            @consumer.on("orders", tags=["paid", "refunded"])
+            def bill(messages): ...
+
+        A handler is a listener for its messages alone. The consumer subscribes to all that its handlers
+        take, so `subscribe` is not called. Each message has one handler: IllegalArgumentError is raised if
+        two take the same, and if some are functions and others coroutine functions. A message that no
+        handler takes (of a retry, say, that began before the program changed) counts as failed. Raises
+        ClientStateError for a consumer with a listener or a subscription, and after the start.
+        """
+
+        def add(handler: ListenerT) -> ListenerT:
+            if not self._unstarted:
+                raise ClientStateError(f"{self._name()} has started; add handlers before")
+            if self._listener is not None:
+                raise ClientStateError(
+                    f"{self._name()} has a listener for all messages, so it takes no handlers by on(); use "
+                    "one of the two"
+                )
+            self._handlers.add(topic, tags, handler)
+            self._subscribe(topic, self._handlers.expression(topic), None, None)
+            return handler
+
+        return add
 
     def subscribe(
         self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None
@@ -265,38 +330,77 @@ class PushConsumer(GroupConsumer[GroupMember]):
         Replaces an earlier subscription to the topic. All members of a group must subscribe alike.
         While the consumer runs, the change takes effect in the background.
         """
+        if self._handlers:
+            raise ClientStateError(
+                f"{self._name()} has handlers, which subscribe to their topics; add on({topic!r}) instead"
+            )
         self._subscribe(topic, tags, sql, predicate)
 
-    def pause(self) -> None:
-        """Pull nothing more until `resume`; messages that were pulled before are still consumed."""
-        self._running_member().pause()
+    async def run(self) -> None:
+        """Consume until SIGTERM or SIGINT, then close: the consumer in one line, for a program's main part.
 
-    def resume(self) -> None:
-        """End a `pause`; without one, nothing happens."""
-        self._running_member().resume()
+        The consumer is started, unless it runs. At the signal it pulls nothing more, waits for running
+        listeners (`close_timeout_ms`), commits what they have done and leaves the group, so none of these
+        messages comes again; messages that no listener has begun go to other members. A second signal ends
+        the process at once. Several consumers may run together: `asyncio.gather(one.run(), two.run())`.
+
+        Raises ClientStateError outside of the main thread, which alone gets signals, and what `start` raises.
+        """
+        check_main_thread(self._name())
+        with stop_event() as stopped:
+            try:
+                if self._unstarted:
+                    await self.start()
+                await stopped.wait()
+            finally:
+                await self.close()
 
     @property
     def paused(self) -> bool:
-        """True while `pause` is in force."""
-        return self._member is not None and self._member.paused
+        """True while the whole consumer is paused."""
+        return self._member is not None and self._member.gates.paused
 
     def set_concurrency(self, concurrency: int) -> None:
         """Change how many listeners may run at the same time (Java: updateCorePoolSize)."""
         check_range("concurrency", concurrency, 1, 1000)
         self._running_member().set_concurrency(concurrency)
 
-    def _check_ready(self) -> None:
-        if self._listener is None:
+    def _check_own_queues(self) -> None:
+        if self._pops:
             raise ClientStateError(
-                f"{self._name()} has no listener; pass one to the constructor or to listen()"
+                f"{self._name()} pops: no queue is its own, so it cannot choose an offset or pause single "
+                "queues; pause a topic, or set the group's offsets by `cometmq admin resetOffsetByTime`"
+            )
+
+    def _check_ready(self) -> None:
+        if self._handlers:
+            self._check_handlers()
+        elif self._listener is None:
+            raise ClientStateError(
+                f"{self._name()} has no listener; pass one to the constructor or to listen(), or add "
+                "handlers by on()"
+            )
+
+    def _check_handlers(self) -> None:
+        handled = {self._namespace.wrap(topic) for topic in self._handlers.topics()}
+        for topic in self._subscriptions.keys() - handled:
+            raise ClientStateError(
+                f"{self._name()} subscribes to {self._namespace.unwrap(topic)}, of which no handler takes "
+                "messages; add one by on(), or leave the subscription out"
             )
 
     async def _open(self, instance: ClientInstance) -> None:
-        assert self._listener is not None, "checked before"
-        self._member = GroupMember(
-            instance, self._group, self._subscriptions, self._listener, self._options
-        )
+        listener, options = self._listener, self._options
+        if self._handlers:
+            handled = self._handlers.listener()
+            listener = handled if self._takes_none else refusing_none(handled)
+            options = replace(options, together=self._handlers.key)
+        assert listener is not None, "checked before"
+        self._member = GroupMember(instance, self._group, self._subscriptions, listener, options)
         await self._member.start()
+
+    async def _wind_down(self) -> None:
+        await self._running_member().drain(self._close_timeout_ms / 1000)
 
     async def _shut(self, _instance: ClientInstance) -> None:
         assert self._member is not None, "set by start"

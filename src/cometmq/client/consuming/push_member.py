@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import structlog
 
 from cometmq.client.cluster.inspection import thread_stacks
+from cometmq.client.consuming.batches import Batches, Key
 from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
 from cometmq.client.consuming.consumption import (
@@ -38,10 +39,12 @@ from cometmq.client.consuming.popped_queues import PopDivider, PoppedQueues
 from cometmq.client.consuming.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.membership import MemberOptions, Membership
-from cometmq.client.membership.queue_locks import QueueLock, QueueLocks
+from cometmq.client.membership.queue_locks import QueueLocks
 from cometmq.client.popping.popper import PopOptions
+from cometmq.client.popping.requests import ANY_QUEUE
 from cometmq.client.pulling.damage import DamageControl
-from cometmq.client.pulling.process_queue import ProcessQueue, failures_text
+from cometmq.client.pulling.gates import Gates
+from cometmq.client.pulling.process_queue import Lock, ProcessQueue, failures_text
 from cometmq.client.pulling.puller import PullContext, QueuePuller
 from cometmq.errors import ClientStateError
 from cometmq.model.message import MessageExt
@@ -71,6 +74,9 @@ class ConsumerOptions(MemberOptions):
     consume_timeout_s: float = CONSUME_TIMEOUT_S
     concurrency: int = 20
     batch_max_size: int = 1
+    batch_max_age_s: float = 0.0
+    # Messages with equal keys may go to the listener together; None: all may.
+    together: Key | None = None
     max_reconsume_times: int = -1
     local_retry_s: float = LOCAL_RETRY_S
     on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER
@@ -108,8 +114,8 @@ class GroupMember:
             self._locks = QueueLocks(
                 instance, group, self._lock_lost, self._still_current, instance.clock.monotonic
             )
-        self._gate = asyncio.Event()
-        self._gate.set()
+        self.gates = Gates()
+        self._drained = False
         self._returns = self._new_returns()
         visible_group = options.namespace.unwrap(group)
         self._admit = Admission(options.hooks, visible_group, options.namespace)
@@ -121,7 +127,7 @@ class GroupMember:
                 instance,
                 group,
                 options.pop,
-                self._gate,
+                self.gates,
                 self._returns,
                 self._owner,
                 subscription=self._subscription,
@@ -138,6 +144,7 @@ class GroupMember:
             self,
             options,
             self._owner,
+            gates=self.gates,
             consume_type="CONSUME_PASSIVELY",
             # A broker that restarted has forgotten the locks.
             on_rebalance=self._locks.renew_soon if self._locks is not None else None,
@@ -173,6 +180,8 @@ class GroupMember:
             admit=self._admit,
         )
         self._consumption = self._new_consumption(listener)
+        self._batches = self._new_batches()
+        self._submit = self._batches.add if self._batches is not None else self._consumption.submit
         for topic, selector in subscriptions.items():
             self.membership.set_subscription(topic, selector)
         if self._clustering:  # in broadcasting nothing is delivered again
@@ -198,8 +207,11 @@ class GroupMember:
         if self._locks is not None:
             self._owner.spawn(self._locks.run(), "renew-locks")
 
-    async def close(self, timeout_s: float) -> None:
-        """Stop pulling, let running listeners finish, commit, leave the group."""
+    async def drain(self, timeout_s: float) -> None:
+        """Stop pulling, let running listeners finish, and say that the queues go. Idempotent."""
+        if self._drained:
+            return
+        self._drained = True
         for assignment in self._assignments.values():
             assignment.puller.stop()
             if self._locks is not None:
@@ -209,7 +221,14 @@ class GroupMember:
         for assignment in list(self._assignments.values()):
             await assignment.puller.end(assignment.task)
         await self._owner.close()
+        if self._batches is not None:
+            self._batches.close()
         await self._consumption.close(timeout_s)
+        await self.membership.callbacks.revoke([*self._assignments, *self._leaving])
+
+    async def close(self, timeout_s: float) -> None:
+        """Drain, commit, leave the group."""
+        await self.drain(timeout_s)
         if self._popped is not None:
             running: defaultdict[ProcessQueue, set[int]] = defaultdict(set)
             for job in self._consumption.runner.running():
@@ -228,17 +247,6 @@ class GroupMember:
         self._assignments.clear()
         await self.membership.leave()
 
-    def pause(self) -> None:
-        """Begin no more pulls. Messages that were pulled before are still consumed."""
-        self._gate.clear()
-
-    def resume(self) -> None:
-        self._gate.set()
-
-    @property
-    def paused(self) -> bool:
-        return not self._gate.is_set()
-
     def damage_counts(self) -> DamageCounts:
         return self._damage.counts()
 
@@ -255,6 +263,20 @@ class GroupMember:
         popped = [] if self._popped is None else self._popped.assigned()
         return [*self._assignments, *popped]
 
+    def consumed_queues(self) -> list[MessageQueue]:
+        """Return the queues whose messages this member consumes: all of a broker that it pops."""
+        queues = list(self._assignments)
+        for popped in [] if self._popped is None else self._popped.assigned():
+            if popped.queue_id != ANY_QUEUE:
+                queues.append(popped)
+            elif (route := self._instance.routes.route(popped.topic)) is not None:
+                queues += [
+                    queue
+                    for queue in route.subscribe_queues(popped.topic)
+                    if queue.broker_name == popped.broker_name
+                ]
+        return queues
+
     async def take(self, queue: MessageQueue) -> None:
         if queue in self._leaving or self._consumption.busy(queue):
             raise ClientStateError(f"a listener still has messages of {queue} from before")
@@ -268,33 +290,37 @@ class GroupMember:
             raise
         self._begin(queue, offset, lock)
 
-    async def give_up(self, queue: MessageQueue) -> None:
-        assignment = self._drop(queue)
-        if self._consumption.busy(queue):
-            # The listener may take long, and the other queues must not wait for it.
+    async def give_up(self, queues: Sequence[MessageQueue]) -> None:
+        idle = []
+        for queue in queues:
+            if queue not in self._assignments:  # its lock was lost
+                continue
+            assignment = self._drop(queue)
             self._leaving[queue] = assignment.process_queue
-            self._owner.spawn(self._hand_over(assignment), f"hand-over-{queue}")
-        else:
-            await self._hand_over(assignment)
+            if self._consumption.busy(queue):
+                # The listener may take long, and the other queues must not wait for it.
+                self._owner.spawn(self._hand_over([assignment]), f"hand-over-{queue}")
+            else:
+                idle.append(assignment)
+        if idle:
+            await self._hand_over(idle)
 
     # Asked by brokers
 
     async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """See InspectedMember. Messages that listeners have at the time may come again or not."""
-        dropped = {queue: self._drop(queue) for queue in offsets if queue in self._assignments}
-        for queue, assignment in dropped.items():
-            assignment.process_queue.forfeited = True
-            # The rebalance must not begin the queue before its offset is stored.
-            self._leaving[queue] = assignment.process_queue
-        for queue, assignment in dropped.items():
-            try:
-                await assignment.puller.end(assignment.task)
-                await self._consumption.release(assignment.process_queue)
-                self._offsets.update(queue, offsets[queue], increase_only=False)
-                await self._offsets.persist([queue])
-            finally:
-                self._leaving.pop(queue, None)
-        self.membership.look_soon()
+        """See InspectedMember."""
+        await self.go_to(offsets)
+
+    async def go_to(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Begin queues again at these offsets. Passes over queues that this member has not, or loses.
+
+        Messages that listeners have at the time may come again or not.
+        """
+        held = {q: self._assignments[q] for q in offsets if q in self._assignments}
+        for assignment in held.values():
+            _forfeit(assignment.process_queue)
+        for queue, assignment in held.items():
+            await self._begin_again(assignment, offsets[queue])
 
     def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
         return self.membership.known_offsets(topic)
@@ -335,12 +361,13 @@ class GroupMember:
             "consumeThreadMin": concurrency,
             "consumeThreadMax": concurrency,
             "consumeMessageBatchMaxSize": str(options.batch_max_size),
+            "consumeMessageBatchMaxAge": str(int(options.batch_max_age_s * 1000)),
             "maxReconsumeTimes": str(options.max_reconsume_times),
             "pullInterval": str(options.pull.interval_ms),
             "pullThresholdForQueue": str(options.pull.flow.messages),
             "pullThresholdSizeForQueue": str(max(1, options.pull.flow.size_bytes >> 20)),
             "consumeConcurrentlyMaxSpan": str(options.pull.flow.span),
-            "paused": "true" if self.paused else "false",
+            "paused": "true" if self.gates.paused else "false",
             "pullFailures": failures_text(
                 {
                     queue: assignment.puller.failure
@@ -411,6 +438,7 @@ class GroupMember:
                 stats=self._stats,
                 hooks=self._consume_hooks,
                 clock=self._instance.clock,
+                key=options.together,
             )
         return Consumption(
             self._group,
@@ -424,33 +452,51 @@ class GroupMember:
             stats=self._stats,
             hooks=self._consume_hooks,
             clock=self._instance.clock,
+            key=options.together,
         )
 
-    def _begin(self, queue: MessageQueue, offset: int, lock: QueueLock | None) -> None:
+    def _new_batches(self) -> Batches | None:
+        options = self._options
+        if not options.batch_max_age_s:
+            return None
+        # An orderly consumer keeps the order of messages that go to different handlers, too.
+        key = None if options.orderly else options.together
+        return Batches(
+            self._consumption.submit, options.batch_max_size, options.batch_max_age_s, key
+        )
+
+    def _begin(self, queue: MessageQueue, offset: int, lock: Lock | None) -> None:
         process_queue = ProcessQueue(queue, lock, clock=self._instance.clock)
-        puller = QueuePuller(self._pulls, process_queue, offset, self._gate)
+        puller = QueuePuller(self._pulls, process_queue, offset, self.gates.gate(queue))
         task = self._owner.spawn(puller.run(), f"pull-{queue}")
         self._assignments[queue] = _Assignment(process_queue, puller, task)
 
     def _deliver(self, process_queue: ProcessQueue, messages: list[MessageExt]) -> None:
         self._stats.pulled(process_queue.queue.topic, len(messages), process_queue.last_pull_s)
-        self._consumption.submit(process_queue, messages)
+        self._submit(process_queue, messages)
 
     def _queue_count(self, topic: str) -> int:
         return sum(queue.topic == topic for queue in self._assignments)
 
-    async def _hand_over(self, assignment: _Assignment) -> None:
-        """Commit and unlock a dropped queue once no listener has its messages any more."""
-        process_queue = assignment.process_queue
-        queue = process_queue.queue
-        await assignment.puller.end(assignment.task)
-        await self._consumption.release(process_queue)
-        if not process_queue.forfeited:
-            await self._offsets.persist([queue])
-        self._offsets.remove(queue)
+    async def _hand_over(self, assignments: Sequence[_Assignment]) -> None:
+        """Commit and unlock dropped queues once no listener has their messages any more."""
+        process_queues = {each.process_queue.queue: each.process_queue for each in assignments}
+        await asyncio.gather(*(each.puller.end(each.task) for each in assignments))
+        for process_queue in process_queues.values():
+            await self._consumption.release(process_queue)
+        await self.membership.callbacks.revoke(process_queues)
+        await self._offsets.persist(
+            [
+                queue
+                for queue, process_queue in process_queues.items()
+                if not process_queue.forfeited
+            ]
+        )
         if self._locks is not None:
-            await self._locks.unlock([queue])
-        self._leaving.pop(queue, None)
+            await self._locks.unlock(list(process_queues))
+        for queue in process_queues:
+            self._offsets.remove(queue)
+            self._leaving.pop(queue, None)
 
     async def _hand_over_all(self) -> None:
         leaving = [q for q, process_queue in self._leaving.items() if not process_queue.forfeited]
@@ -481,6 +527,7 @@ class GroupMember:
 
     async def _begin_lost_again(self, assignment: _Assignment) -> None:
         await self._consumption.release(assignment.process_queue)
+        await self.membership.callbacks.revoke([assignment.process_queue.queue])
         self.membership.look_soon()
 
     def _drop(self, queue: MessageQueue) -> _Assignment:
@@ -494,15 +541,23 @@ class GroupMember:
         """
         assignment = self._assignments.get(queue)
         if assignment is not None:
-            assignment.process_queue.dropped = True
-            assignment.process_queue.forfeited = True
-            self._offsets.update(queue, next_offset, increase_only=False)
-            self._owner.spawn(self._begin_again(queue, assignment), f"offset-moved-{queue}")
+            _forfeit(assignment.process_queue)
+            again = self._begin_again(assignment, next_offset)
+            self._owner.spawn(again, f"offset-moved-{queue}")
 
-    async def _begin_again(self, queue: MessageQueue, assignment: _Assignment) -> None:
+    async def _begin_again(self, assignment: _Assignment, offset: int) -> None:
+        """Begin a forfeited queue at `offset` once no listener has it, if it is still this member's."""
+        queue = assignment.process_queue.queue
+        await assignment.puller.end(assignment.task)
         await self._consumption.release(assignment.process_queue)
+        if self._assignments.get(queue) is not assignment:
+            return
+        self._offsets.update(queue, offset, increase_only=False)
         await self._offsets.persist([queue])
         if self._assignments.get(queue) is assignment:
-            del self._assignments[queue]
-            self._offsets.remove(queue)
-            self.membership.look_soon()
+            self._begin(queue, offset, assignment.process_queue.lock)
+
+
+def _forfeit(process_queue: ProcessQueue) -> None:
+    """Have nothing more of a queue consumed or committed."""
+    process_queue.dropped = process_queue.forfeited = True

@@ -19,6 +19,7 @@ from cometmq.client.cluster.inspection import InspectedMember
 from cometmq.client.hooks import HookList
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
+from cometmq.client.membership.callbacks import QueueCallback, QueueCallbacks
 from cometmq.client.membership.expressions import check_expression
 from cometmq.client.membership.offset_store import (
     LocalOffsetStore,
@@ -26,8 +27,10 @@ from cometmq.client.membership.offset_store import (
     RemoteOffsetStore,
     persist_periodically,
 )
+from cometmq.client.membership.positions import stored_offset
 from cometmq.client.membership.rebalance import Assignments, Divider, Rebalancer, first_offset
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
+from cometmq.client.pulling.gates import Gates
 from cometmq.client.pulling.process_queue import ProcessQueue, process_queue_info
 from cometmq.client.pulling.puller import PullOptions
 from cometmq.errors import (
@@ -70,6 +73,9 @@ class MemberOptions:
     namespace: Namespace = NO_NAMESPACE
     hooks: HookList = field(default_factory=HookList)
     note_failures: bool = True
+    on_assigned: QueueCallback | None = None
+    on_revoked: QueueCallback | None = None
+    callback_timeout_s: float = 30.0
 
     @property
     def clustering(self) -> bool:
@@ -83,7 +89,7 @@ class MembershipHost(Assignments, InspectedMember, Protocol):
 class Membership:
     """Joins a client to its group, and gives `host` the queues to consume. For the instance's loop.
 
-    `consume_type` is the type that brokers get to know. `begin_assigned` has the host begin the
+    `gates` hold back what `host` pulls. `consume_type` is the type that brokers get to know. `begin_assigned` has the host begin the
     queues that the user assigned. With it the member shares no queues with others: brokers hear of
     no subscription, and the rebalance does not run. `on_rebalance` is called when the cluster may
     have changed. `divider` and `pops` are for the rebalance.
@@ -97,6 +103,7 @@ class Membership:
         options: MemberOptions,
         owner: TaskOwner,
         *,
+        gates: Gates,
         consume_type: str,
         begin_assigned: Callable[[], None] | None = None,
         on_rebalance: Callable[[], None] | None = None,
@@ -116,12 +123,21 @@ class Membership:
         self._started_ms = self._now_ms()
         self._subscriptions: dict[str, SubscriptionData] = {}
         self.offsets = self._offset_store()
+        self.callbacks = QueueCallbacks(
+            group,
+            options.namespace,
+            gates,
+            options.on_assigned,
+            options.on_revoked,
+            options.callback_timeout_s,
+        )
         self._rebalancer = Rebalancer(
             instance,
             group,
             options.allocation if options.clustering else None,
             self._subscriptions.keys,
             host,
+            self.callbacks,
             divider,
             pops,
         )
@@ -198,6 +214,7 @@ class Membership:
             log.warning(late, group=self._group)
 
     async def leave(self) -> None:
+        await self.callbacks.close()
         await self._instance.remove_consumer(self._group)
 
     # Subscriptions
@@ -253,6 +270,13 @@ class Membership:
             self._options.consume_from,
             self._options.consume_timestamp_ms,
         )
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the offset that this member commits next for a queue of its own, else the stored one."""
+        known = self.offsets.get(queue)
+        if (known is not None and queue in self._host.assigned()) or not self._options.clustering:
+            return known
+        return await stored_offset(self._instance, self._group, queue)
 
     def known_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """See InspectedMember."""

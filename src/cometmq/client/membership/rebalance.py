@@ -10,6 +10,7 @@ import structlog
 
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.allocation import AllocationStrategy
+from cometmq.client.membership.callbacks import QueueCallbacks
 from cometmq.client.membership.offset_store import NoOffsetAtSlaveError, OffsetStore
 from cometmq.errors import (
     AccessDeniedError,
@@ -38,8 +39,8 @@ class Assignments(Protocol):
     async def take(self, queue: MessageQueue) -> None:
         """Begin to consume a queue. Raises CometMQError when its offset cannot be determined."""
 
-    async def give_up(self, queue: MessageQueue) -> None:
-        """Stop consuming a queue and commit its offset."""
+    async def give_up(self, queues: Sequence[MessageQueue]) -> None:
+        """Stop consuming queues and commit their offsets. Passes over those that are no longer held."""
 
 
 class Division(NamedTuple):
@@ -65,7 +66,8 @@ class Rebalancer:
     """Runs rounds of the rebalance, periodically and on demand. For the loop's thread.
 
     Without a `strategy` (broadcasting) this member consumes every queue. With a `divider` it has
-    that one divide the topics for which it is there, and `pops` are the queues that it pops.
+    that one divide the topics for which it is there, and `pops` are the queues that it pops. `callbacks`
+    hear of the queues that this member pulls.
     """
 
     def __init__(
@@ -75,9 +77,11 @@ class Rebalancer:
         strategy: AllocationStrategy | None,
         topics: Callable[[], Collection[str]],
         assignments: Assignments,
+        callbacks: QueueCallbacks,
         divider: Divider | None = None,
         pops: Assignments | None = None,
     ) -> None:
+        self._callbacks = callbacks
         self._divider = divider
         self._pops = pops
         self._instance = instance
@@ -174,6 +178,7 @@ class Rebalancer:
         outcomes = await asyncio.gather(
             *(self._take(assignments, queue) for queue in sorted(share - held))
         )
+        await self._callbacks.announce()
         if held != share:
             log.info(
                 "queues assigned",
@@ -184,10 +189,11 @@ class Rebalancer:
         return all(outcomes)
 
     async def _give_up(self, assignments: Assignments, queues: Iterable[MessageQueue]) -> None:
-        for queue in sorted(queues):
-            # While the one before was given up, this one's lock may have been lost or its offset reset.
-            if queue in assignments.assigned():
-                await assignments.give_up(queue)
+        leaving = sorted(queues)
+        if leaving:
+            if assignments is self._assignments:
+                self._callbacks.forget(leaving)
+            await assignments.give_up(leaving)
 
     def _say_lacking(self, topic: str, failure: CometMQError | None) -> None:
         """Warn once that nothing is consumed from a topic, as soon as the reason is known."""
@@ -221,9 +227,12 @@ class Rebalancer:
             ) from error
 
     async def _take(self, assignments: Assignments, queue: MessageQueue) -> bool:
+        if assignments is self._assignments:
+            self._callbacks.expect(queue)
         try:
             await assignments.take(queue)
         except CometMQError as error:
+            self._callbacks.forget([queue])
             log.info("a queue cannot be begun yet", queue=str(queue), reason=str(error))
             self.not_begun[queue] = str(error)
             return False

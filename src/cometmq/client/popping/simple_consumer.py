@@ -6,6 +6,7 @@ Java: SimpleConsumer of the gRPC clients; on the wire it is the pop of MQClientA
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_range
+from cometmq.client.membership.positions import lag_of, stored_offset
 from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.options import takes
 from cometmq.client.popping.acknowledging import Acknowledgements
@@ -35,7 +37,7 @@ from cometmq.filtering.tags import accepts, build_subscription, selects_all
 from cometmq.model.durations import Duration, Milliseconds, milliseconds
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import ConsumeFromWhere
+from cometmq.model.results import ConsumeFromWhere, QueueLag
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol.pop.headers import (
     NotificationRequestHeader,
@@ -193,6 +195,19 @@ class SimpleConsumer(TracedClient):
                     messages = await self._pop_first(sources, most, hidden_ms)
             if messages or loop.time() >= deadline:
                 return messages
+
+    async def lag(self) -> dict[MessageQueue, QueueLag]:
+        """Return how far the group is behind at each queue of the topics; see PushConsumer.lag."""
+        instance = self._running()
+        queues = {
+            queue
+            for topic in self._subscriptions
+            if (route := instance.routes.route(topic)) is not None
+            for queue in route.subscribe_queues(topic)
+        }
+        committed = functools.partial(stored_offset, instance, self._group)
+        lags = await lag_of(instance, queues, committed)
+        return {self._namespace.unwrap_queue(queue): lag for queue, lag in lags.items()}
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Receive without end; the iteration ends when the consumer is closed."""

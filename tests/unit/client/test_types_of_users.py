@@ -1,0 +1,133 @@
+"""Strict type checkers accept programs of users, and find the mistakes that are planted in them.
+
+The test with pyright runs where it is installed (`npm install pyright`); it is too large for the tools here.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.waits import PROCESS_WAIT_S
+
+PROGRAM = """
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import cometmq
+from cometmq import ConsumeReport, ConsumeResult, MessageExt, MessageQueue, aio
+
+
+def began(queues: list[MessageQueue]) -> None:
+    print(queues)
+
+
+async def ended(queues: list[MessageQueue]) -> None:
+    print(queues)
+
+
+def of_topics(topics: list[str]) -> None:
+    print(topics)
+
+
+async def polls(consumer: aio.LitePullConsumer, queue: MessageQueue) -> None:
+    async for message in consumer:
+        async with message:
+            print(message.body)
+        await message.nack(timedelta(seconds=1))
+        await message.nack("soon")  # planted
+    await consumer.seek_to_time("orders", datetime.now(UTC))
+    await consumer.seek_to_time(queue, "yesterday")  # planted
+    await consumer.seek("orders", 3)  # planted
+    consumer.pause("orders")
+    consumer.pause([queue])
+    consumer.resume(7)  # planted
+    behind: int | None = (await consumer.lag())[queue].messages
+    certain: int = (await consumer.lag())[queue].messages  # planted
+    print(behind, certain)
+
+
+def listens() -> None:
+    consumer = cometmq.PushConsumer(
+        "g",
+        on_assigned=began,
+        on_revoked=ended,
+        rebalance_callback_timeout_ms=timedelta(seconds=5),
+        consume_message_batch_max_size=10,
+        consume_message_batch_max_age_ms=timedelta(seconds=1),
+    )
+    cometmq.PushConsumer("g", on_assigned=of_topics)  # planted
+
+    @consumer.on("orders", tags=["paid"])
+    def bill(messages: list[MessageExt]) -> None:
+        print(messages[0].body)
+
+    @consumer.on("orders", "sent || lost")
+    def follow(messages: list[MessageExt]) -> ConsumeResult | ConsumeReport:
+        return ConsumeResult.SUCCESS
+
+    @consumer.on("orders", tags=3)  # planted
+    def count(messages: list[MessageExt]) -> None: ...
+
+    @consumer.on("parcels")  # planted
+    def pack(message: MessageExt) -> None: ...
+
+    follow([])
+    consumer.run()
+    with cometmq.LitePullConsumer("g") as polled:
+        for message in polled:
+            with message:
+                print(message.origin_topic)
+            message.extend(5)  # planted
+
+
+async def main() -> None:
+    consumer = aio.PushConsumer("g")
+    consumer.subscribe("orders")
+    await consumer.run()
+
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def planted() -> list[int]:
+    lines = enumerate(PROGRAM.splitlines(), 1)
+    return [number for number, line in lines if line.endswith("# planted")]
+
+
+def test_mypy_finds_the_mistakes_and_nothing_else(program: Path) -> None:
+    cache = str(program.parent)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, str(program)]
+    found = subprocess.run(
+        command, capture_output=True, text=True, timeout=PROCESS_WAIT_S, check=False
+    )
+    errors = [line for line in found.stdout.splitlines() if ": error:" in line]
+    assert [int(line.split(":")[1]) for line in errors] == planted(), found.stdout
+
+
+@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
+def test_pyright_finds_the_mistakes_and_nothing_else(program: Path) -> None:
+    (program.parent / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+    found = subprocess.run(
+        ["pyright", "--outputjson", "--pythonpath", sys.executable, str(program)],
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_WAIT_S,
+        check=False,
+        cwd=program.parent,
+    )
+    errors = json.loads(found.stdout)["generalDiagnostics"]
+    lines = sorted({each["range"]["start"]["line"] + 1 for each in errors})
+    assert lines == planted(), found.stdout
