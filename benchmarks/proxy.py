@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 from rich.console import Console
 from tests.interop.java4 import loopback_library
-from tests.interop.peers import HOST, Java55Proxy, free_port
+from tests.interop.peers import HOST, JavaProxy, free_port
 
 from benchmarks import report
 from benchmarks.frames import (
@@ -83,7 +83,7 @@ class CometProxiedPeer(CometPeer):
         self._run("broker", "-c", conf, "--enable-proxy", "--proxy-port", str(self._proxy_port))
 
 
-class StockProxy(Java55Proxy):
+class StockProxy(JavaProxy):
     """Java's proxy with the compilers and the collector of its own start script, and a heap of our choice."""
 
     def __init__(self, namesrv: str, library: str, directory: Path, heap_mib: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
+from tests.pop_offsets import offsets_of
 from tests.simulation import history as h
 from tests.simulation.workloads.workload import Client, Workload
 
@@ -21,7 +22,6 @@ from cometmq.protocol.messages.record import StoredRecord, body_is_intact, decod
 from cometmq.protocol.pop.bodies import BatchAckMessageRequestBody
 from cometmq.protocol.pop.handle import (
     PopHandle,
-    decode_msg_offsets,
     decode_order_counts,
     decode_start_offsets,
     mark_of,
@@ -52,7 +52,7 @@ def found_in(
 ) -> list[Got]:
     """Do what Java's client does: MQClientAPIImpl.processPopResponse."""
     starts = decode_start_offsets(header.start_offset_info or "")
-    offsets = decode_msg_offsets(header.msg_offset_info or "")
+    offsets = offsets_of(header.msg_offset_info or "")
     counts = decode_order_counts(header.order_count_info or "")
     found: list[Got] = []
     for record in decode_records(body):
