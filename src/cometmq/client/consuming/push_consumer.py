@@ -146,6 +146,13 @@ class PushConsumer(GroupConsumer[GroupMember]):
     (`MessageExt.failure`): the exception's type and text, and the member. `note_failures=False` leaves
     that out, for exceptions with texts that nobody else may read.
 
+    With `codecs`, a dict from topic to codec, `message.value` is the decoded body. `on_undecodable` says
+    where a message goes that does not fit: "raise" (the default) hands it to the listener, and its `value`
+    raises UndecodableError; "retry" has it come again later, and "dead-letter" has it become a dead letter
+    at once, in both cases with the reason (`MessageExt.failure`) and without the listener. A function of
+    (message, error) returns "retry", "dead-letter", or None if the message is done. See
+    `cometmq.payloads`.
+
     `consume_from` says where a group without a stored offset begins. `consume_timestamp_ms` is the
     time for ConsumeFromWhere.TIMESTAMP (default: half an hour ago). The consumer pulls no more of a
     queue while more than `pull_threshold_for_queue` messages or
@@ -293,8 +300,11 @@ class PushConsumer(GroupConsumer[GroupMember]):
 
     async def _open(self, instance: ClientInstance) -> None:
         assert self._listener is not None, "checked before"
+        listener = self._listener
+        if self._payloads is not None:
+            listener = self._payloads.around(listener)
         self._member = GroupMember(
-            instance, self._group, self._subscriptions, self._listener, self._options
+            instance, self._group, self._subscriptions, listener, self._options
         )
         await self._member.start()
 
