@@ -167,7 +167,7 @@ def test_a_part_of_a_batch_is_acknowledged_although_one_of_it_does_not_fit(
     seen: list[list[str]] = []
     received = Received()
 
-    def handle(messages: list[MessageExt]) -> ConsumeReport:
+    def handle(messages: list[MessageExt]) -> Any:
         seen.append([message.value.id for message in messages])
         received.handle(messages)
         return ConsumeReport(ack_index=0)

@@ -55,6 +55,7 @@ RUN_BY: Final = {
     "docs/client-guide.md": "tests/integration/test_snippets.py",
     "docs/explain.md": "tests/integration/test_administration_guide.py",
     "docs/getting-started.md": "tests/unit/test_tidy.py",
+    "docs/payloads.md": "tests/integration/test_snippets.py",
     "docs/pipelines.md": "tests/spark/test_guides.py",
     "docs/reference/api/clients.md": "tests/integration/test_snippets.py",
     "docs/security.md": "tests/integration/test_readme.py",
@@ -130,6 +131,12 @@ def test_the_programs_of_the_client_guide_run(
                  "b'paid' b'packed' b'sent'", "LocalTransactionState.COMMIT"):  # fmt: skip
         assert line in shown
     assert [letter.body for letter in letters] == [b"garbage"]
+
+
+def test_the_programs_about_payloads_run() -> None:
+    with Cluster() as cluster:
+        shown = against(cluster, "\n".join(of("docs/payloads.md")))
+    assert "billing O-1 1250" in shown
 
 
 def test_the_programs_about_metrics_and_spans_run() -> None:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 from uuid import UUID
 
 import msgspec
@@ -103,6 +103,12 @@ class Avro(Codec[T]):
     """
 
     kind = "AVRO"
+
+    @overload
+    def __init__(self: Avro[Any], schema: str | Mapping[str, Any]) -> None: ...
+
+    @overload
+    def __init__(self, schema: str | Mapping[str, Any], type_: type[T]) -> None: ...
 
     def __init__(self, schema: str | Mapping[str, Any], type_: type[T] | None = None) -> None:
         self._schema = AvroSchema(schema)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 MAX_AVRO_DEPTH: Final = 100
-# What is walked in some 50 ms.
+# As many as are walked in some 50 ms.
 MAX_AVRO_VALUES: Final = 100_000
 _FIXED: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _VARINTS: Final = frozenset({"int", "long", "enum"})

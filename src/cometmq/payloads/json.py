@@ -11,7 +11,7 @@ from cometmq.payloads.codec import Codec, Encoded, check_type
 
 T = TypeVar("T")
 
-# What pydantic's models have. A program that defines one has pydantic; nothing here imports it.
+# The methods of pydantic's models. A program that defines one has pydantic; nothing here imports it.
 _PYDANTIC: Final = ("model_validate_json", "model_dump_json", "model_json_schema")
 
 

@@ -40,7 +40,7 @@ class Registered(Codec[T]):
 
     def __init__(
         self,
-        codec: Json[T] | Avro[T] | Protobuf[Any],
+        codec: Codec[T],
         registry: Registry,
         *,
         subject: str | None = None,

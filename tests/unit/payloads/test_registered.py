@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.timestamp_pb2 import Timestamp
 from tests.unit.payloads.registry_server import Registrations, registry
 
 from cometmq.errors import (
@@ -107,20 +109,17 @@ async def test_protobuf_in_confluents_format_names_the_message_by_its_path(
 
 async def test_the_first_message_of_a_file_has_the_short_path(server: Registrations) -> None:
     asked = SchemaRegistry(server.url)
-    from google.protobuf.timestamp_pb2 import Timestamp
-
     codec = Registered(Protobuf(Timestamp), asked, register=True, wire="confluent")
     received = await passed(codec, codec, Timestamp(seconds=5))
     assert received.body == b"\x00\x00\x00\x00\x64\x00\x08\x05"
-    described = FileDescriptorProto.FromString(
-        __import__("base64").b64decode(server.schemas[0]["schema"])
-    )
+    described = FileDescriptorProto.FromString(base64.b64decode(server.schemas[0]["schema"]))
     assert described.name == "google/protobuf/timestamp.proto"
 
 
 async def test_a_schema_that_is_not_compatible_is_refused_by_name(server: Registrations) -> None:
     asked = SchemaRegistry(server.url)
-    await passed(*[Registered(Avro(OLD), asked, register=True)] * 2, VALUE)
+    first = Registered(Avro(OLD), asked, register=True)
+    await passed(first, first, VALUE)
     wrong = Registered(Avro(WRONG), asked, register=True)
     with pytest.raises(
         SchemaRefusedError,
@@ -249,7 +248,7 @@ async def test_the_cache_keeps_no_more_than_its_bound(server: Registrations) -> 
         lambda: SchemaRegistry("http://bo:secret@registry:8081"),
         lambda: SchemaRegistry("http://registry", user="bo"),
         lambda: SchemaRegistry("http://registry", timeout_ms=0),
-        lambda: Registered(Custom(str.encode, bytes.decode), SchemaRegistry("http://r")),  # type: ignore[arg-type]  # a wrong one
+        lambda: Registered(Custom(str.encode, bytes.decode), SchemaRegistry("http://r")),
         lambda: Registered(Json(Order), SchemaRegistry("http://r"), wire="kafka"),  # type: ignore[arg-type]  # a wrong one
     ],
 )

@@ -14,13 +14,13 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import structlog
 
 from cometmq.client.consuming.consume_hooks import ConsumeHooks
+from cometmq.client.consuming.partly import Partly, Refused
 from cometmq.client.pulling.process_queue import ProcessQueue
-from cometmq.errors import CometMQError
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.results import ConsumeReport, ConsumeResult
@@ -46,26 +46,6 @@ _JOBS_PER_TURN: Final = 64
 
 
 _UNSAID: Final = object()
-
-
-class Refused(NamedTuple):
-    """Is a message that does not fit. It is given back with a delay level; -1 is for the dead letters."""
-
-    message: MessageExt
-    error: CometMQError
-    level: int
-
-
-class Partly(NamedTuple):
-    """Is what a listener returns that got some of a job's messages only: those that fit.
-
-    `outcome` is what the user's listener returned or raised, SUCCESS if it got none. Messages that are
-    neither `kept` nor `refused` are done.
-    """
-
-    outcome: object
-    kept: list[MessageExt]
-    refused: list[Refused]
 
 
 class ConsumeJob:

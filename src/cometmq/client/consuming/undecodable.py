@@ -13,10 +13,9 @@ from cometmq.client.consuming.listening import (
     CoroutineListener,
     FunctionListener,
     Listener,
-    Partly,
-    Refused,
     takes_await,
 )
+from cometmq.client.consuming.partly import Partly, Refused
 from cometmq.client.namespaces import Namespace
 from cometmq.errors import (
     CometMQError,
