@@ -4,6 +4,7 @@ the user says.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -14,8 +15,8 @@ from tests.integration.test_lite_pull import queue_of
 from tests.waits import eventually
 
 from cometmq import ConsumeFromWhere, ConsumeReport, Message, MessageExt, SendResult
-from cometmq.errors import UndecodableError, UnencodableError
-from cometmq.payloads import Json
+from cometmq.errors import SchemaRegistryError, UndecodableError, UnencodableError
+from cometmq.payloads import Avro, Json, Registered, Schema
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 pytestmark = [
@@ -29,6 +30,13 @@ pytestmark = [
 class Order(msgspec.Struct):
     id: str
     quantity: int
+
+
+SCHEMA = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "string"}, {"name": "quantity", "type": "int"}],
+}
 
 
 class Values:
@@ -254,6 +262,64 @@ def test_a_simple_consumer_receives_what_fits(face: Face, name: str) -> None:
     assert letter.keys == ("O-2",)
     assert letter.failure is not None
     assert letter.failure.type == "UndecodableError"
+
+
+class Outage:
+    """Is a registry that does not answer the first two questions for a schema."""
+
+    def __init__(self) -> None:
+        self.left = 2
+
+    async def schema(self, _schema_id: int) -> Schema | None:
+        if self.left:
+            self.left -= 1
+            raise SchemaRegistryError("the registry does not answer", retriable=True)
+        return Schema("AVRO", json.dumps(SCHEMA))
+
+    async def id_of(self, _subject: str, _schema: Schema) -> int:
+        return 7
+
+    async def register(self, _subject: str, _schema: Schema) -> int:
+        return 7
+
+
+@pytest.mark.parametrize("mode", ["pull", "pop", "orderly"])
+def test_a_registry_that_does_not_answer_makes_no_message_a_dead_letter(
+    face: Face, name: str, mode: str
+) -> None:
+    registry = Outage()
+    codecs = {name: Registered(Avro(SCHEMA, Order), registry)}
+    face.producer(name, codecs=codecs).send(Message(name, value=Order("O-1", 1)))
+    listener = Values()
+    face.consumer(
+        name, name, listener.handle, consume_from=FIRST, codecs=codecs,
+        on_undecodable="dead-letter", **options_of(mode),
+    )  # fmt: skip
+    (message,) = listener.received.wait_for(1)
+    assert (message.value, message.properties["SCHEMA_ID"]) == (Order("O-1", 1), "7")
+    assert registry.left == 0
+
+
+def test_a_poll_during_an_outage_returns_the_message_and_its_value_says_so(
+    face: Face, name: str
+) -> None:
+    registry = Outage()
+    codecs = {name: Registered(Avro(SCHEMA, Order), registry)}
+    face.producer(name, codecs=codecs).send(Message(name, value=Order("O-1", 1)))
+    consumer = face.new_lite_pull_consumer(
+        name, consume_from=FIRST, codecs=codecs, on_undecodable="dead-letter"
+    )
+    consumer.subscribe(name)
+    face.started(consumer)
+    polled: list[MessageExt] = []
+
+    def came() -> bool:
+        polled.extend(consumer.poll(1000))
+        return bool(polled)
+
+    eventually(came)
+    with pytest.raises(SchemaRegistryError, match="schema 7 is not fetched"):
+        _ = polled[0].value
 
 
 @pytest.mark.parametrize("given", ["skip", 5, ""])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import pickle
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, assert_type
 
 import msgspec
 import pydantic
@@ -269,3 +269,20 @@ def test_a_schema_that_is_none_is_refused_when_it_is_given() -> None:
         Avro({"type": "nonsense"})
     with pytest.raises(IllegalArgumentError, match="MAX_SCHEMA_BYTES"):
         Avro(base64.b64encode(bytes(300_000)).decode())
+
+
+def test_type_checkers_know_the_values_of_a_codec() -> None:
+    """The comments name the mistakes that mypy has to find; it fails over one that it does not."""
+    orders = Json(Order)
+    message = MessageExt("orders", b'{"id":"O-1","quantity":2}')
+    Codecs({"orders": orders}).prepare_now(message)
+    assert_type(orders.value(message), Order)
+    assert_type(Avro(SCHEMA, Order), Avro[Order])
+    assert_type(Protobuf(Timestamp), Protobuf[Timestamp])
+    assert_type(Custom(str.encode, bytes.decode), Custom[str])
+    with pytest.raises(AttributeError):
+        _ = orders.value(message).price  # type: ignore[attr-defined]
+    with pytest.raises(TypeError):
+        orders.encode("orders", Refund("R-1", 3))  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        Json(5)  # type: ignore[arg-type]
