@@ -359,9 +359,15 @@ class UndecodableError(CometMQError):
     """
 
     def __init__(
-        self, message: str, *, topic: str = "", schema_id: str = "", limit: str = ""
+        self,
+        message: str,
+        *,
+        topic: str = "",
+        schema_id: str = "",
+        limit: str = "",
+        **common: Any,
     ) -> None:
-        super().__init__(message, limit=limit)
+        super().__init__(message, limit=limit, **common)
         self.topic = topic
         self.schema_id = schema_id
 
@@ -377,12 +383,13 @@ class SchemaRegistryError(CometMQError):
         self,
         message: str,
         *,
-        retriable: bool,
+        retriable: bool = False,
         code: int | None = None,
+        remark: str | None = None,
         address: str | None = None,
         limit: str = "",
     ) -> None:
-        super().__init__(message, code=code, address=address, limit=limit)
+        super().__init__(message, code=code, remark=remark, address=address, limit=limit)
         self.retriable = retriable
 
 

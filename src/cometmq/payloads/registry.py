@@ -265,15 +265,14 @@ class SchemaRegistry:
         code = known.get("error_code")
         remark = str(known.get("message", ""))[:1000]
         refused = {401: " (user and password, or token, are wrong or missing)", 403: " (forbidden)"}
-        error = SchemaRegistryError(
+        raise SchemaRegistryError(
             f"the registry {self.address} answers with HTTP status {status}{refused.get(status, '')}: "
             f"{remark or 'no JSON object of its own'}",
             retriable=status >= 500 or status == _BUSY,
             code=code if isinstance(code, int) else status,
+            remark=remark,
             address=self.address,
         )
-        error.remark = remark
-        raise error
 
     def _late(self) -> SchemaRegistryError:
         return SchemaRegistryError(

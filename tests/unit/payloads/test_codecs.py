@@ -281,8 +281,8 @@ def test_type_checkers_know_the_values_of_a_codec() -> None:
     assert_type(Protobuf(Timestamp), Protobuf[Timestamp])
     assert_type(Custom(str.encode, bytes.decode), Custom[str])
     with pytest.raises(AttributeError):
-        _ = orders.value(message).price  # type: ignore[attr-defined]
+        _ = orders.value(message).price  # type: ignore[attr-defined]  # a planted mistake
     with pytest.raises(TypeError):
-        orders.encode("orders", Refund("R-1", 3))  # type: ignore[arg-type]
+        orders.encode("orders", Refund("R-1", 3))  # type: ignore[arg-type]  # a planted mistake
     with pytest.raises(TypeError):
-        Json(5)  # type: ignore[arg-type]
+        Json(5)  # type: ignore[arg-type]  # a planted mistake
