@@ -14,9 +14,18 @@ from tests.integration.test_failure_notes import letters_of
 from tests.integration.test_lite_pull import queue_of
 from tests.waits import eventually
 
-from cometmq import ConsumeFromWhere, ConsumeReport, Message, MessageExt, SendResult
+from cometmq import (
+    ConsumeFromWhere,
+    ConsumeReport,
+    LocalTransactionState,
+    Message,
+    MessageExt,
+    SendResult,
+)
+from cometmq.aio import SimpleConsumer, TransactionProducer
 from cometmq.errors import SchemaRegistryError, UndecodableError, UnencodableError
 from cometmq.payloads import Avro, Json, Registered, Schema
+from cometmq.testing import Cluster
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 pytestmark = [
@@ -327,3 +336,50 @@ def test_a_place_that_is_none_is_refused(face: Face, name: str, given: Any) -> N
     for new in (face.new_lite_pull_consumer, face.new_simple_consumer, face.new_consumer):
         with pytest.raises(ValueError, match="'raise', 'retry', 'dead-letter'"):
             new(name, on_undecodable=given)
+
+
+def test_a_transaction_a_request_and_a_simple_retry_carry_values() -> None:
+    """What the faces have no common form for, by asyncio in virtual time."""
+    codecs = {"orders": Json(Order)}
+    executed: list[Any] = []
+
+    class Committing:
+        def execute(self, message: Message, _arg: Any) -> LocalTransactionState:
+            executed.append(message.value)
+            return LocalTransactionState.COMMIT
+
+        def check(self, _message: MessageExt) -> LocalTransactionState:
+            return LocalTransactionState.COMMIT
+
+    async def scenario(namesrv: str) -> None:
+        producer = TransactionProducer("shop", Committing(), namesrv=namesrv, codecs=codecs)
+        consumer = SimpleConsumer(
+            "billing", namesrv=namesrv, codecs=codecs, on_undecodable="retry", wait_ms=60_000
+        )
+        consumer.subscribe("orders")
+        async with producer, consumer:
+            with pytest.raises(UnencodableError):
+                await producer.send_in_transaction(Message("orders", value="no order"))
+            with pytest.raises(UnencodableError):
+                await producer.request(Message("orders", value="no order"))
+            assert executed == []
+            await producer.send_in_transaction(Message("orders", value=Order("O-1", 1)))
+            await producer.send(Message("orders", b"no order"))
+            await producer.send(Message("orders", value=Order("O-2", 1)))
+            values: list[str] = []
+            while len(values) < 2:
+                for message in await consumer.receive():
+                    values.append(message.value.id)
+                    await message.ack()
+            assert sorted(values) == ["O-1", "O-2"]
+            plain = SimpleConsumer("billing", namesrv=namesrv, wait_ms=60_000)
+            plain.subscribe("orders")
+            await consumer.close()
+            async with plain:
+                (again,) = await plain.receive()
+                assert (again.body, again.reconsume_times > 0) == (b"no order", True)
+                await again.ack()
+
+    with Cluster(clock="virtual", seed=3) as cluster:
+        cluster.run(scenario(cluster.namesrv))
+    assert executed == [Order("O-1", 1)]

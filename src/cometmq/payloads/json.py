@@ -11,6 +11,8 @@ from cometmq.payloads.codec import Codec, Encoded, check_type
 
 T = TypeVar("T")
 
+# The dialect that msgspec and pydantic write.
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 # The methods of pydantic's models. A program that defines one has pydantic; nothing here imports it.
 _PYDANTIC: Final = ("model_validate_json", "model_dump_json", "model_json_schema")
 
@@ -59,8 +61,11 @@ class Json(Codec[T]):
     def schema(self) -> str:
         """The JSON Schema of the type."""
         if self._model is not None:
-            return msgspec.json.encode(self._model.model_json_schema(), order="sorted").decode()
-        return msgspec.json.encode(msgspec.json.schema(self._type), order="sorted").decode()
+            schema: dict[str, Any] = self._model.model_json_schema()
+        else:
+            schema = msgspec.json.schema(self._type)
+        # Apicurio takes a schema for JSON's by this line only, whatever type the request names.
+        return msgspec.json.encode({"$schema": _DIALECT, **schema}, order="sorted").decode()
 
     def _decoded(self, body: bytes) -> T:
         if self._decoder is not None:

@@ -87,6 +87,8 @@ async def test_json_has_an_id_too_and_asks_nothing_to_be_read(
     assert received.value == Order("O-1", 2)
     assert server.asked == [("POST", "/subjects/all%20orders%2Fx/versions")]
     assert server.schemas[0]["schemaType"] == "JSON"
+    dialect = json.loads(server.schemas[0]["schema"])["$schema"]
+    assert dialect == "https://json-schema.org/draft/2020-12/schema"  # Apicurio looks for it
 
 
 async def test_protobuf_in_confluents_format_names_the_message_by_its_path(
