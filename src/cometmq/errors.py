@@ -3,6 +3,7 @@
 CometMQError
 ├── ConfigError               a key, a value or a file of the configuration does not fit
 ├── IllegalArgumentError      a caller's value breaks a rule (also a ValueError)
+│   ├── UnencodableError      a value does not fit the codec of its topic
 │   ├── FilterExpressionError an SQL92 expression that does not parse
 │   └── UnknownOptionError    a constructor has no option of that name (also a TypeError)
 ├── ClientStateError          used before start, after close, or started twice
@@ -22,6 +23,9 @@ CometMQError
 │   └── RpcHookError          an RPC hook of the user's failed
 ├── ServersFailedError        of the servers that a call went to, some failed; it has all results
 ├── KeyStoreError             a store of `cometmq.idempotent` could not be used
+├── UndecodableError          a body does not fit the codec of its topic, or a schema
+├── SchemaRegistryError       a registry of schemas did not answer, or refused
+│   └── SchemaRefusedError    a schema is not compatible with its subject's, or is none
 ├── DataLossError             messages that a bulk read should give are gone
 ├── DamagedMessageError       a message is not what was stored, and its reader wants to stop there
 ├── RemoteError               the peer answered with a code other than success
@@ -161,6 +165,10 @@ class FilterExpressionError(IllegalArgumentError):
         self.reason = reason
         self.line = line
         self.column = column
+
+
+class UnencodableError(IllegalArgumentError):
+    """A value does not fit the codec of its topic; the text names topic, type and, if known, the field."""
 
 
 class UnknownOptionError(IllegalArgumentError, TypeError):
@@ -342,6 +350,51 @@ class KeyStoreError(CometMQError):
     """A store of keys for idempotent consumption failed; the cause is the database's error."""
 
     retriable = True
+
+
+class UndecodableError(CometMQError):
+    """A body does not fit the codec of its topic, or a schema is wrong.
+
+    The text names topic, schema and fault. `schema_id` is the id of the body's schema, "" without one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str = "",
+        schema_id: str = "",
+        limit: str = "",
+        **common: Any,
+    ) -> None:
+        super().__init__(message, limit=limit, **common)
+        self.topic = topic
+        self.schema_id = schema_id
+
+
+class SchemaRegistryError(CometMQError):
+    """A registry of schemas did not answer, refused, or answered with something else.
+
+    `code` is the registry's own error code, or the HTTP status, if it answered. `retriable` says whether
+    the same question may be answered a moment later.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retriable: bool = False,
+        code: int | None = None,
+        remark: str | None = None,
+        address: str | None = None,
+        limit: str = "",
+    ) -> None:
+        super().__init__(message, code=code, remark=remark, address=address, limit=limit)
+        self.retriable = retriable
+
+
+class SchemaRefusedError(SchemaRegistryError):
+    """A registry does not take a schema: it breaks the compatibility of its subject, or is no schema."""
 
 
 class DataLossError(CometMQError):

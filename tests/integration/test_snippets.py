@@ -57,6 +57,7 @@ RUN_BY: Final = {
     "docs/explain.md": "tests/integration/test_administration_guide.py",
     "docs/frameworks.md": "tests/integration/test_frameworks.py",
     "docs/getting-started.md": "tests/unit/test_tidy.py",
+    "docs/payloads.md": "tests/integration/test_snippets.py",
     "docs/pipelines.md": "tests/spark/test_guides.py",
     "docs/reference/api/clients.md": "tests/integration/test_snippets.py",
     "docs/security.md": "tests/integration/test_readme.py",
@@ -140,6 +141,12 @@ def test_the_programs_for_those_who_come_from_another_client_run() -> None:
         shown = against(cluster, "\n".join(of("docs/coming-from.md")))
     for client in ("Java's", "rocketmq-client-python's", "aiokafka's", "confluent-kafka's"):
         assert f"{client}: one espresso" in shown
+
+
+def test_the_programs_about_payloads_run() -> None:
+    with Cluster() as cluster:
+        shown = against(cluster, "\n".join(of("docs/payloads.md")))
+    assert "billing O-1 1250" in shown
 
 
 def test_the_programs_about_metrics_and_spans_run() -> None:

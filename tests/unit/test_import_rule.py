@@ -31,7 +31,11 @@ RULES: dict[str, frozenset[str]] = {
     "replication": frozenset({"store", "remoting", "protocol", "tls", *PROCESS, "model"}),
     "access": frozenset({"remoting", "protocol", "metrics", *PROCESS, "model"}),
     "namesrv": frozenset({"access", "remoting", "protocol", "tls", "metrics", *PROCESS, "model"}),
-    "client": frozenset({"remoting", "protocol", "filtering", "tls", *PROCESS, "model"}),
+    # Of the runtime and the network nothing but what a registry needs: the clock, and threads.
+    "payloads": frozenset({"model", *PROCESS}),
+    "client": frozenset(
+        {"payloads", "remoting", "protocol", "filtering", "tls", *PROCESS, "model"}
+    ),
     "bulk": frozenset({"client", "protocol", "filtering", *PROCESS, "model"}),
     "broker": frozenset(
         {
@@ -83,7 +87,7 @@ RULES: dict[str, frozenset[str]] = {
     "pipelines": frozenset(
         {"spark", "bulk", "admin", "client", "store", "protocol", "filtering", *PROCESS, "model"}
     ),
-    "console": frozenset({"admin", "tls", "metrics", *PROCESS, "model"}),
+    "console": frozenset({"admin", "payloads", "tls", "metrics", *PROCESS, "model"}),
 }
 # Packages that may import less than their room: nothing else of it, either.
 LIGHT: dict[str, frozenset[str]] = {"store.reading": frozenset({"model", "protocol.messages"})}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import Final, Never, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Never, Self
 
-from cometmq.errors import IllegalArgumentError, UnknownOptionError
+from cometmq.errors import CometMQError, IllegalArgumentError, UndecodableError, UnknownOptionError
 from cometmq.model import properties as p
 from cometmq.model.durations import Duration, Moment, epoch_ms, milliseconds
 from cometmq.model.failure import Failure, noted_failure
@@ -18,6 +18,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 _OPTIONS: Final = (
     "tags", "keys", "flag", "properties", "wait_store_ok", "delay_level", "delay_ms", "deliver_at_ms",
+    "value",
 )  # fmt: skip
 # The names that other clients, and other languages, have for them.
 _ELSEWHERE: Final = {
@@ -33,10 +34,34 @@ _ELSEWHERE: Final = {
 }
 
 
+class _Absent:
+    """Is the value of a message that has none."""
+
+    def __repr__(self) -> str:
+        return "…"
+
+    def __reduce__(self) -> str:
+        return "_ABSENT"  # by its name: there is one
+
+
+class _Undecoded:
+    """Stands in a message for the value that it will have, or for the error that decoding raised."""
+
+    __slots__ = ("decode", "error")
+
+    def __init__(self, decode: Callable[[Message], Any]) -> None:
+        self.decode = decode
+        self.error: CometMQError | None = None
+
+
+_ABSENT: Final = _Absent()
+
+
 class Message:
     """Holds a message to send.
 
-    `body` has the bytes to carry. `tags` is one tag, by which consumers select. `keys` is one
+    `body` has the bytes to carry. In its place `value` may be any object for which the producer has a
+    codec (`cometmq.payloads`); the send encodes it. `tags` is one tag, by which consumers select. `keys` is one
     business key, or several, by which the message can be looked up. `properties` are further texts
     that the consumer will see. Tags, keys and everything else that travels beside the body live in
     the one `properties` dict, as on the wire.
@@ -54,13 +79,14 @@ class Message:
     send another message, make a new one, or a `copy` without the property UNIQ_KEY.
     """
 
-    __slots__ = ("body", "flag", "properties", "topic", "transaction_id")
+    __slots__ = ("_is_unencoded", "_value", "body", "flag", "properties", "topic", "transaction_id")
 
     def __init__(
         self,
         topic: str,
-        body: bytes,
+        body: bytes | None = None,
         *,
+        value: Any = _ABSENT,
         tags: str | None = None,
         keys: str | Iterable[str] = (),
         flag: int = 0,
@@ -74,6 +100,19 @@ class Message:
         if unknown:
             raise _unknown(next(iter(unknown)))
         self.topic = topic
+        self._value = value
+        self._is_unencoded = value is not _ABSENT
+        if body is None:
+            if value is _ABSENT:
+                raise IllegalArgumentError(
+                    f"the message to {topic!r:.100} has neither body nor value; pass "
+                    "Message(topic, b'…'), or value=… where the producer has codecs"
+                )
+            body = b""
+        elif value is not _ABSENT:
+            raise IllegalArgumentError(
+                f"the message to {topic!r:.100} has a body and a value; pass one of them"
+            )
         self.body = body
         self.flag = flag
         self.transaction_id: str | None = None
@@ -175,6 +214,40 @@ class Message:
         _check("deliver_at_ms", deliver_at_ms, _INT64_MAX)
         self._undelayed()
         self.properties[p.TIMER_DELIVER_MS] = str(deliver_at_ms)
+
+    @property
+    def value(self) -> Any:
+        """The object that the body stands for: the one to send, or the decoded one of a received message.
+
+        A consumer with codecs decodes a body once, at the latest when its value is asked for. Raises
+        UndecodableError for a body that does not fit, and for a topic without a codec.
+        """
+        value = self._value
+        if isinstance(value, _Undecoded):
+            if value.error is not None:
+                raise value.error
+            try:
+                self._value = decoded = value.decode(self)
+            except UndecodableError as error:
+                value.error = error
+                raise
+            return decoded
+        if value is _ABSENT:
+            raise UndecodableError(
+                f"the message of topic {self.topic} has no value, only a body: no codec is for its "
+                f"topic; give the client codecs={{{self.topic!r}: …}}",
+                topic=self.topic,
+            )
+        return value
+
+    @property
+    def is_unencoded(self) -> bool:
+        """True if the message was made with a value: a send encodes it into the body."""
+        return self._is_unencoded
+
+    def decode_by(self, decode: Callable[[Message], Any]) -> None:
+        """Have `value` return what `decode` makes of this message. Consumers with codecs call it."""
+        self._value = _Undecoded(decode)
 
     @property
     def unique_id(self) -> str | None:

@@ -51,6 +51,8 @@ PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 FAILURE_TYPE: Final = "FAILURE_TYPE"
 FAILURE_TEXT: Final = "FAILURE_TEXT"
 FAILURE_MEMBER: Final = "FAILURE_MEMBER"
+# The id of the body's schema in its registry; see `cometmq.payloads`.
+SCHEMA_ID: Final = "SCHEMA_ID"
 # Java: the topic that a dead letter was first sent to, as brokers from 5.0 on note it.
 DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 

@@ -57,7 +57,7 @@ class Bench:
             raise verdict
         return verdict
 
-    async def _retire(self, message: MessageExt, _cause: Cause) -> None:
+    async def _retire(self, message: MessageExt, _cause: Cause, _final: bool) -> None:
         if self.broken:
             raise RemoteError("not now", code=1)
         self.retired.append(message.queue_offset)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from cometmq.client.consuming.undecodable import OnUndecodable, check_on_undecodable
 from cometmq.client.limits import check_callable, check_flag, check_range
 from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
 from cometmq.client.membership.callbacks import QueueCallback
@@ -14,6 +16,8 @@ from cometmq.client.options import choice
 from cometmq.client.tracing.traced_client import TracedOptions
 from cometmq.model.durations import Milliseconds, OptionalEpochMs
 from cometmq.model.results import ConsumeFromWhere, MessageModel
+from cometmq.payloads.codec import Codec
+from cometmq.payloads.codecs import Codecs, codecs_of
 
 # Java: consumeTimestamp, half an hour before the consumer was made.
 DEFAULT_TIMESTAMP_AGE_MS: Final = 30 * 60 * 1000
@@ -36,6 +40,8 @@ class GroupOptions(TracedOptions):
     on_assigned: QueueCallback | None = None
     on_revoked: QueueCallback | None = None
     rebalance_callback_timeout_ms: Milliseconds = Milliseconds(30_000)
+    codecs: Codecs | Mapping[str, Codec[Any]] | None = None
+    on_undecodable: OnUndecodable = "raise"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,6 +49,8 @@ class GroupOptions(TracedOptions):
         size_bytes = self.pull_threshold_size_for_queue_bytes
         check_range("pull_threshold_size_for_queue_bytes", size_bytes, 1, 1024**3)
         check_flag("note_failures", self.note_failures)
+        self.codecs = codecs_of(self.codecs)
+        check_on_undecodable(self.on_undecodable)
         check_range("consume_max_span", self.consume_max_span, 1, 65535)
         if self.consume_timestamp_ms is not None:
             check_range("consume_timestamp_ms", self.consume_timestamp_ms, 0, 2**63 - 1)

@@ -189,6 +189,7 @@ class Consumption:
             if refused:
                 level = job.report.delay_level if job.report is not None else 0
                 self._spawn_sending_back(process_queue, refused, level, job.cause)
+            account.failed += self._refuse_undecodable(job)
         for process_queue, account in accounts.items():
             self._stats.consumed(
                 process_queue.queue.topic,
@@ -200,27 +201,39 @@ class Consumption:
             if account.offsets:
                 self._finish(process_queue, account.offsets)
 
+    def _refuse_undecodable(self, job: ConsumeJob) -> int:
+        """Give back the messages that do not fit. Return their number."""
+        count = 0
+        for message, error, level in job.undecodable:
+            if self._send_back is not None and message.queue_offset in job.process_queue:
+                count += 1
+                self._spawn_sending_back(job.process_queue, [message], level, error)
+        return count
+
     def _sort(self, job: ConsumeJob) -> tuple[Sequence[MessageExt], list[MessageExt]]:
         """Return the messages of a job that are done with, and those to deliver again."""
         count = 0
         if job.result is ConsumeResult.SUCCESS:
             index = job.report.ack_index if job.report is not None else None
-            count = len(job.messages) if index is None else max(0, index + 1)
+            count = len(job.taken) if index is None else max(0, index + 1)
         refused = [
             # A message that expired meanwhile was sent back already.
             message
-            for message in job.messages[count:]
+            for message in job.taken[count:]
             if message.queue_offset in job.process_queue
         ]
-        if refused and self._send_back is None:
+        if self._send_back is None and (refused or job.undecodable):
             log.warning(
                 "messages are left behind, in broadcasting nothing is delivered again",
                 group=self._group,
                 queue=str(job.process_queue.queue),
-                offsets=[message.queue_offset for message in refused],
+                offsets=[
+                    message.queue_offset
+                    for message in (*refused, *(each.message for each in job.undecodable))
+                ],
             )
             return job.messages, []
-        return job.messages[:count], refused
+        return [*job.taken[:count], *job.disposed], refused
 
     def _spawn_sending_back(
         self, process_queue: ProcessQueue, messages: list[MessageExt], level: int, cause: Cause

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from cometmq.client.consuming.consumer_options import GroupOptions
+from cometmq.client.consuming.undecodable import payloads_of
 from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_queue, check_range
@@ -63,6 +64,9 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
         super().__init__(options)
         # A broadcasting consumer finds its offset file by its client id, which must stay the same.
         self._unique_client_id = options.message_model is MessageModel.CLUSTERING
+        self._payloads = payloads_of(
+            options.codecs, options.on_undecodable, self.group, self._namespace
+        )
         self._subscriptions: dict[str, MessageSelector] = {}
         self._member: MemberT | None = None
 

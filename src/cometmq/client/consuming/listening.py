@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, cast
 import structlog
 
 from cometmq.client.consuming.consume_hooks import ConsumeHooks
+from cometmq.client.consuming.partly import Partly, Refused
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
@@ -53,16 +54,17 @@ class ConsumeJob:
     `begun_at` is the start of the call in seconds of the monotonic clock. It is None when the
     listener did not get the messages, because the queue was not consumable by then. `seconds` is
     how long the call took. `outcome` is the value that the listener returned or raised, unless it
-    returned just the `result`.
+    returned just the `result`. `partly` is set if it did not get all messages.
     """
 
-    __slots__ = ("begun_at", "messages", "outcome", "process_queue", "result", "seconds")
+    __slots__ = ("begun_at", "messages", "outcome", "partly", "process_queue", "result", "seconds")
 
     def __init__(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         self.process_queue = process_queue
         self.messages = messages
         self.result = ConsumeResult.RECONSUME_LATER
         self.outcome: object = _UNSAID
+        self.partly: Partly | None = None
         self.begun_at: float | None = None
         self.seconds = 0.0
 
@@ -83,7 +85,27 @@ class ConsumeJob:
     @property
     def plain_success(self) -> bool:
         """True when the listener returned SUCCESS, not in a report: all messages are done with."""
-        return self.result is ConsumeResult.SUCCESS and self.outcome is _UNSAID
+        return (
+            self.result is ConsumeResult.SUCCESS and self.outcome is _UNSAID and self.partly is None
+        )
+
+    @property
+    def taken(self) -> Sequence[MessageExt]:
+        """The messages that the listener got."""
+        return self.messages if self.partly is None else self.partly.kept
+
+    @property
+    def undecodable(self) -> Sequence[Refused]:
+        return () if self.partly is None else self.partly.refused
+
+    @property
+    def disposed(self) -> list[MessageExt]:
+        """The messages that are done without the listener."""
+        if self.partly is None:
+            return []
+        known = {id(message) for message in self.partly.kept}
+        known |= {id(each.message) for each in self.partly.refused}
+        return [message for message in self.messages if id(message) not in known]
 
     @property
     def report(self) -> ConsumeReport | None:
@@ -146,6 +168,15 @@ def _prepare(job: ConsumeJob, now_ms: int) -> list[MessageExt]:
 
 
 def _judge(job: ConsumeJob, returned: object) -> None:
+    if isinstance(returned, Partly):
+        job.partly = returned
+        if not returned.kept and returned.refused:
+            job.outcome = returned.refused[0].error
+            return
+        returned = returned.outcome
+        if isinstance(returned, BaseException):
+            _blame(job, returned)
+            return
     if isinstance(returned, ConsumeResult):
         job.result = returned
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -91,6 +92,10 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
     wait to be polled, and nothing while more than `pull_threshold_for_all` messages of all queues
     wait.
 
+    With `codecs` each message has its `value`, see PushConsumer. A message that `on_undecodable` gives back
+    is not returned, unless nobody can take it back: with assigned queues, and in broadcasting, its `value`
+    raises.
+
     The consumer logs a damaged message (see DamagedMessage) as an error, counts it in
     `damage_counts`, and leaves it out. With `on_damaged` STOP it stops the message's queue instead:
     the poll that would return the message raises DamagedMessageError, once, and the other queues go
@@ -102,6 +107,9 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
     def __init__(self, options: LitePullConsumerOptions) -> None:
         super().__init__(options)
         self._on_damaged = options.on_damaged
+        self._on_undecodable_retries = options.on_undecodable == "retry" or callable(
+            options.on_undecodable
+        )
         flow = FlowLimits(
             options.pull_threshold_for_queue,
             options.pull_threshold_size_for_queue_bytes,
@@ -182,7 +190,10 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
         """
         wait_ms = self._poll_timeout_ms if timeout_ms is None else milliseconds(timeout_ms)
         check_range("timeout_ms", wait_ms, 0, 24 * 3600 * 1000)
+        deadline = asyncio.get_running_loop().time() + wait_ms / 1000
         messages = await self._running_member().poll(wait_ms / 1000)
+        if self._payloads is not None:
+            messages = await self._fitting(messages, deadline)
         if messages and self._consume_hooks:
             first = messages[0]
             self._consume_hooks.polled(
@@ -205,6 +216,11 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
                 queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
                 self._consume_hooks.polled(queue, [message])
                 message.watch(self._consume_hooks)
+            if self._payloads is not None and not await self._payloads.admit(
+                [message], member.return_undecodable
+            ):
+                await message.ack()
+                continue
             yield message
 
     async def pull(
@@ -266,6 +282,19 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
         await self._running_member().commit(offsets, wait=wait)
 
     # Inside
+
+    async def _fitting(self, messages: list[MessageExt], deadline: float) -> list[MessageExt]:
+        """Return the messages that the user gets. Where none is left, poll again until the deadline."""
+        assert self._payloads is not None, "asked before"
+        member = self._running_member()
+        if self._on_undecodable_retries:
+            member.follow_retries()
+        while True:
+            fitting = await self._payloads.admit(messages, member.return_undecodable)
+            left_s = deadline - asyncio.get_running_loop().time()
+            if fitting or not messages or left_s <= 0:
+                return fitting
+            messages = await member.poll(left_s)
 
     async def _open(self, instance: ClientInstance) -> None:
         self._member = LitePullMember(

@@ -26,6 +26,7 @@ from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.client.pulling.puller import PullContext, QueuePuller, damaged_error
 from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import (
+    ClientStateError,
     CometMQError,
     DamagedMessageError,
 )
@@ -283,6 +284,14 @@ class LitePullMember:
         message.reconsume_times += 1
         delay_s = (LOCAL_RETRY_MS if delay_ms is None else delay_ms) / 1000
         self._owner.spawn(self._again(process_queue, message, delay_s), "local-retry")
+
+    async def return_undecodable(
+        self, message: MessageExt, level: int, error: CometMQError
+    ) -> None:
+        """Give back a message that does not fit. Raises CometMQError if nobody takes it."""
+        if not self._sends_back:
+            raise ClientStateError("there are no retries with assigned queues and in broadcasting")
+        await self._returns.send_back(message, level, error)
 
     async def _again(
         self, process_queue: ProcessQueue, message: MessageExt, delay_s: float

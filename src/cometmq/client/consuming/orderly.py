@@ -34,9 +34,9 @@ SUSPEND_MAX_MS: Final = 30_000
 LOCK_LOOK_S: Final = 0.05
 UNLIMITED_RECONSUME_TIMES: Final = 2**31 - 1
 
-# Hands a message that had all its chances to the broker. Raises CometMQError when the broker does
-# not take the message.
-Retire = Callable[[MessageExt, Cause], Awaitable[None]]
+# Hands a message that had all its chances to the broker, or that shall have no other (`final`). Raises
+# CometMQError when the broker does not take the message.
+Retire = Callable[[MessageExt, Cause, bool], Awaitable[None]]
 
 
 def committing_in_order(offsets: OffsetStore) -> Finish:
@@ -137,16 +137,24 @@ class OrderlyConsumption:
         """Act on the listener's verdict. Return the messages to consume again."""
         succeeded = job.result is ConsumeResult.SUCCESS
         count, topic = len(job.messages), job.process_queue.queue.topic
-        ok, failed = (count, 0) if succeeded else (0, count)
-        self._stats.consumed(topic, ok, failed, job.seconds)
-        if succeeded:
+        failed = len(job.undecodable) + (0 if succeeded else len(job.taken))
+        self._stats.consumed(topic, count - failed, failed, job.seconds)
+        if succeeded and not job.undecodable:
             self._finish(job.process_queue, job.messages)
             return []
-        done, kept = [], []
+        done, kept = job.disposed, []
+        if succeeded:
+            done += job.taken
+        causes: dict[int, tuple[Cause, bool]] = {
+            id(each.message): (each.error, each.level < 0) for each in job.undecodable
+        }
+        finished = {id(message) for message in done}
         for message in job.messages:
-            if message.reconsume_times >= self._max_reconsume_times and await self._given_up(
-                message, job.cause
-            ):
+            if id(message) in finished:
+                continue
+            cause, final = causes.get(id(message), (job.cause, False))
+            is_last = final or message.reconsume_times >= self._max_reconsume_times
+            if is_last and await self._given_up(message, cause, final):
                 done.append(message)
             else:
                 message.reconsume_times += 1
@@ -161,12 +169,12 @@ class OrderlyConsumption:
         pause_ms = self._suspend_ms if wanted_ms is None else milliseconds(wanted_ms)
         return min(max(pause_ms, SUSPEND_MIN_MS), SUSPEND_MAX_MS) / 1000
 
-    async def _given_up(self, message: MessageExt, cause: Cause) -> bool:
+    async def _given_up(self, message: MessageExt, cause: Cause, final: bool) -> bool:
         if self._retire is None:
             log.warning("a message is given up", group=self._group, msg_id=message.msg_id)
             return True
         try:
-            await self._retire(message, cause)
+            await self._retire(message, cause, final)
         except CometMQError as error:
             log.warning(
                 "a message that had its chances could not be retired, it is tried here again",

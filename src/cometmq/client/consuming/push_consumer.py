@@ -171,6 +171,13 @@ class PushConsumer(GroupConsumer[GroupMember]):
     rebalance waits for a callback, at most `rebalance_callback_timeout_ms` (30 s); then it logs the
     function's name and goes on. With mode="pop" no queue belongs to a member, so it refuses both.
 
+    With `codecs`, a dict from topic to codec, `message.value` is the decoded body. `on_undecodable` says
+    where a message goes that does not fit: "raise" (the default) hands it to the listener, and its `value`
+    raises UndecodableError; "retry" has it come again later, and "dead-letter" has it become a dead letter
+    at once, in both cases with the reason (`MessageExt.failure`) and without the listener. A function of
+    (message, error) returns "retry", "dead-letter", or None if the message is done. See
+    `cometmq.payloads`.
+
     `consume_from` says where a group without a stored offset begins. `consume_timestamp_ms` is the
     time for ConsumeFromWhere.TIMESTAMP (default: half an hour ago). The consumer pulls no more of a
     queue while more than `pull_threshold_for_queue` messages or
@@ -396,6 +403,8 @@ class PushConsumer(GroupConsumer[GroupMember]):
             listener = handled if self._takes_none else refusing_none(handled)
             options = replace(options, together=self._handlers.key)
         assert listener is not None, "checked before"
+        if self._payloads is not None:
+            listener = self._payloads.around(listener)
         self._member = GroupMember(instance, self._group, self._subscriptions, listener, options)
         await self._member.start()
 

@@ -92,7 +92,7 @@ class Returns:
                 msg_id=message.msg_id,
                 reason=str(error),
             )
-            await self.send_to_retry_topic(message, cause)
+            await self.send_to_retry_topic(message, cause, final=delay_level < 0)
 
     async def send_damaged(self, damaged: DamagedRecord) -> None:
         """Put the bytes that came instead of a message among the dead letters, as they came.
@@ -117,10 +117,10 @@ class Returns:
         await self._sender.send(outgoing, SEND_TIMEOUT_S)
 
     async def send_to_retry_topic(
-        self, message: MessageExt, cause: BaseException | str | None = None
+        self, message: MessageExt, cause: BaseException | str | None = None, final: bool = False
     ) -> None:
         """Send a message to the retry topic. The broker makes it a dead letter if it has used up
-        its retries, or if its properties leave no room for those of a retry.
+        its retries, if `final`, or if its properties leave no room for those of a retry.
         """
         times = message.reconsume_times
         retried = Message(
@@ -134,8 +134,8 @@ class Returns:
         properties[p.DELAY_TIME_LEVEL] = str(3 + times)
         note_failure(properties, self._failure(cause))
         # The counts travel in the header; Java keeps them in properties until the producer sends.
-        counts = {"j": str(times + 1)}
-        if self._max_reconsume_times is not None:
+        counts = self._no_more(times) if final else {"j": str(times + 1)}
+        if not final and self._max_reconsume_times is not None:
             counts["l"] = str(self._max_reconsume_times)
         room = MAX_PROPERTIES_LENGTH - _BROKERS_LENGTH - 2 * len(retried.topic)
         if not drop_spare(properties, room):

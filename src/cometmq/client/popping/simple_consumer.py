@@ -8,13 +8,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.consuming.send_back import Returns
+from cometmq.client.consuming.undecodable import (
+    OnUndecodable,
+    check_on_undecodable,
+    payloads_of,
+)
 from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_range
@@ -39,6 +45,8 @@ from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, QueueLag
 from cometmq.model.subscription import ConsumerData, SubscriptionData
+from cometmq.payloads.codec import Codec
+from cometmq.payloads.codecs import Codecs, codecs_of
 from cometmq.protocol.pop.headers import (
     NotificationRequestHeader,
 )
@@ -48,6 +56,8 @@ log = structlog.get_logger(__name__)
 
 # A request waits so long at a broker at most; a longer wait takes several.
 _POLL_S: Final = 20.0
+# The first delay of a retry, as brokers have it.
+_UNDECODABLE_DELAY_MS: Final = 10_000
 
 
 @dataclass(repr=False, kw_only=True)
@@ -59,6 +69,8 @@ class SimpleConsumerOptions(TracedOptions):
     wait_ms: Milliseconds = Milliseconds(20_000)
     from_newest: bool = False
     ordered: bool = False
+    codecs: Codecs | Mapping[str, Codec[Any]] | None = None
+    on_undecodable: OnUndecodable = "raise"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,6 +79,8 @@ class SimpleConsumerOptions(TracedOptions):
         check_range("wait_ms", self.wait_ms, 0, 24 * 3600 * 1000)
         check_flag("from_newest", self.from_newest)
         check_flag("ordered", self.ordered)
+        self.codecs = codecs_of(self.codecs)
+        check_on_undecodable(self.on_undecodable)
 
 
 def check_max_messages(max_messages: int) -> None:
@@ -118,6 +132,9 @@ class SimpleConsumer(TracedClient):
     the messages of a queue come in order, in batches: no member gets the next one before each message of
     the last one is acknowledged.
 
+    With `codecs` each message has its `value`, see PushConsumer for these and `on_undecodable`. A retry comes
+    after 10 s, without the reason.
+
     The brokers must know POP: CometMQ, or Java's from 5.0 on. CometMQ's and Java's remoting clients of one
     group may pop and pull in turn (`cometmq admin setConsumeMode`), not at the same time.
     """
@@ -131,6 +148,10 @@ class SimpleConsumer(TracedClient):
         self._options = options
         self._admit = Admission(self._hooks, self.group, self._namespace)
         self._consume_hooks = ConsumeHooks(self._hooks, self.group, self._namespace, math.inf)
+        self._payloads = payloads_of(
+            options.codecs, options.on_undecodable, self.group, self._namespace
+        )
+        self._returns: Returns | None = None
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._acknowledgements: Acknowledgements | None = None
         self._next_source = 0
@@ -304,7 +325,7 @@ class SimpleConsumer(TracedClient):
         for message in messages:
             if id(message) not in kept:
                 await message.ack()
-        messages = [message for message in messages if id(message) in kept]
+        messages = await self._fitting([message for message in messages if id(message) in kept])
         if messages and self._consume_hooks:
             first = messages[0]
             self._consume_hooks.polled(
@@ -313,6 +334,33 @@ class SimpleConsumer(TracedClient):
             for message in messages:
                 message.watch(self._consume_hooks)
         return messages
+
+    async def _fitting(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Decode messages. Return those that the user gets, and give the others back."""
+        if self._payloads is None or not messages:
+            return messages
+        assert self._returns is not None, "set by start"
+        found = await self._payloads.sort(messages)
+        refused = {id(each.message): each for each in found.refused}
+        kept = {id(message) for message in found.kept}
+        for message in messages:
+            each = refused.get(id(message))
+            try:
+                if each is not None and each.level >= 0:
+                    await message.nack(_UNDECODABLE_DELAY_MS)
+                elif id(message) not in kept:
+                    if each is not None:
+                        await self._returns.send_back(message, each.level, each.error)
+                    await message.ack()
+            except CometMQError as error:
+                log.warning(
+                    "a message that does not fit could not be given back; it comes again when its "
+                    "time is over",
+                    group=self.group,
+                    msg_id=message.msg_id,
+                    reason=str(error),
+                )
+        return [message for message in messages if id(message) in kept]
 
     async def _wait_for_any(
         self, instance: ClientInstance, sources: list[MessageQueue], wait_s: float
@@ -376,6 +424,7 @@ class SimpleConsumer(TracedClient):
 
     async def _open(self, instance: ClientInstance) -> None:
         self._acknowledgements = Acknowledgements(instance, self._group)
+        self._returns = Returns(instance, self._group, None, self._namespace)
         self._pops = PopRequests(
             instance=instance,
             group=self._group,

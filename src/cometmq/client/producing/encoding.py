@@ -204,6 +204,11 @@ def split_batches(
             raise IllegalArgumentError(
                 f"{message!r:.80} is a {type(message).__name__}; a batch holds Messages"
             )
+        if message.is_unencoded and not message.body:
+            raise IllegalArgumentError(
+                f"a message to {message.topic} has a value and no body yet; have "
+                "`await codecs.encode(message)` encode it before it is cut"
+            )
         size = batch_size(message)
         if size > max_bytes:
             raise IllegalArgumentError(

@@ -6,7 +6,7 @@ Longer than 500 lines: these are the ways to send, a short one each.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -47,6 +47,8 @@ from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult
+from cometmq.payloads.codec import Codec
+from cometmq.payloads.codecs import Codecs, codecs_of
 from cometmq.protocol.messages.compression import CompressionType
 from cometmq.runtime.tasks import TaskOwner
 
@@ -84,6 +86,7 @@ class ProducerOptions(TracedOptions):
     default_topic_queue_nums: int = 4
     max_pending_sends: int = MAX_PENDING_SENDS
     max_pending_bytes: int = MAX_PENDING_BYTES
+    codecs: Codecs | Mapping[str, Codec[Any]] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,6 +109,7 @@ class ProducerOptions(TracedOptions):
                 f"latency_tables is {self.latency_tables!r:.80}; pass LatencyTables(latency_max_ms, "
                 "not_available_duration_ms)"
             )
+        self.codecs = codecs_of(self.codecs)
         self.compression = choice("compression", self.compression, CompressionType)
 
 
@@ -132,7 +136,9 @@ class Producer(TracedClient):
     to the brokers' second port.
 
     `max_pending_sends` bounds the sends that `send_async` has under way, `max_pending_bytes` the
-    bytes of their bodies. AsyncClient explains `namespace`, `credentials` and `tls`; TracedClient
+    bytes of their bodies. With `codecs`, a dict from topic to codec, messages may have a `value` in place
+    of a body (`cometmq.payloads`); one that does not fit raises UnencodableError before anything is sent.
+    AsyncClient explains `namespace`, `credentials` and `tls`; TracedClient
     explains the options of traces.
     """
 
@@ -241,7 +247,7 @@ class Producer(TracedClient):
         """
         sender, encoder = self._ready()
         assert self._oneways is not None, "set by start"
-        self._checks.check(message)
+        await self._prepare(message)
         deadline = asyncio.get_running_loop().time() + self._send_timeout_ms / 1000
         outgoing = await encoder.encode(message)
         target = await self._target(sender, message, queue, selector, key, deadline)
@@ -267,6 +273,9 @@ class Producer(TracedClient):
         joined by commas.
         """
         sender, encoder = self._ready()
+        messages = list(messages) if isinstance(messages, Iterable) else messages
+        for message in messages if isinstance(messages, list) else ():
+            await self._encode(message)
         batch = self._checks.check_batch(messages)
         outgoing = encoder.encode_batch(batch)
         self._check_batch_size(outgoing, len(batch))
@@ -319,6 +328,7 @@ class Producer(TracedClient):
         self._max_pending_bytes = options.max_pending_bytes
         self._latency_tables = options.latency_tables if options.send_latency_fault_enable else None
         self._checks = MessageChecks(options.max_message_size_bytes)
+        self._codecs = codecs_of(options.codecs) or Codecs({})
         self._limits = SendLimits(
             options.retry_times,
             options.default_topic_queue_nums,
@@ -359,7 +369,7 @@ class Producer(TracedClient):
         key: Any,
     ) -> SendResult:
         sender, encoder = self._ready_inside()
-        self._checks.check(message)
+        await self._prepare(message)
         outgoing = await encoder.encode(message)
         if queue is None and selector is None and key is None:
             return await sender.send(outgoing, timeout_s, mode)
@@ -376,7 +386,7 @@ class Producer(TracedClient):
         key: Any,
     ) -> MessageExt:
         sender, _ = self._ready_inside()
-        self._checks.check(message)
+        await self._prepare(message)
         topic = self._namespace.wrap(message.topic)
         deadline = asyncio.get_running_loop().time() + timeout_s
         await sender.route(topic, deadline)
@@ -387,10 +397,25 @@ class Producer(TracedClient):
         assert self._opened is not None, "set by start"
         return await request(self._opened, message, topic, timeout_s, send)
 
+    async def _prepare(self, message: Message) -> None:
+        """Encode the value of a message that has one, and check the message."""
+        await self._encode(message)
+        self._checks.check(message)
+
+    async def _encode(self, message: Message) -> None:
+        if isinstance(message, Message) and message.is_unencoded:
+            await self._codecs.encode(message)
+
     def _spawn(
         self, message: Message, work: Coroutine[Any, Any, T], callback: Callback[T] | None
     ) -> asyncio.Task[T]:
         assert self._pending is not None, "set by start"
+        if isinstance(message, Message) and message.is_unencoded:
+            try:
+                self._codecs.encode_now(message)
+            except BaseException:
+                work.close()
+                raise
         body = getattr(message, "body", None)  # `work` refuses an object that is no Message
         size = len(body) if isinstance(body, bytes) else 0
         return self._pending.spawn(size, work, callback)

@@ -152,7 +152,7 @@ class TransactionProducer(Producer):
         as in Java.
         """
         sender, encoder = self._ready()
-        self._checks.check(message)
+        await self._prepare(message)
         for name in _DELAYS:
             if name in message.properties:
                 raise IllegalArgumentError(

@@ -16,13 +16,15 @@ from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from typing import Any, Final
 
+from cometmq.payloads.avro import AvroSchema
+from cometmq.payloads.framing import CONFLUENT, SINGLE_OBJECT
+
 _CPU_S: Final = 3
 _MEMORY_BYTES: Final = 512 * 1024 * 1024
 _MAX_RECORDS: Final = 1000
 _MAX_TEXT: Final = 1024 * 1024
-# The prefixes that an Avro value may have: nothing; the marker and schema id of Confluent's registry;
-# the marker and fingerprint of Avro's single-object encoding.
-_AVRO_PREFIXES: Final = ((b"", 0), (b"\x00", 5), (b"\xc3\x01", 10))
+# The prefixes that an Avro value may have.
+_AVRO_PREFIXES: Final = ((b"", 0), CONFLUENT, SINGLE_OBJECT)
 _AVRO_FILE: Final = b"Obj\x01"
 
 
@@ -44,7 +46,7 @@ def main() -> None:
 
 
 def _check_avro(order: dict[str, Any]) -> dict[str, Any]:
-    _avro_schema(order["text"])
+    AvroSchema(order["text"])
     return {}
 
 
@@ -59,33 +61,21 @@ def _decode_avro(order: dict[str, Any]) -> dict[str, Any]:
             if len(records) == _MAX_RECORDS:
                 break
         return {"text": _text(records)}
-    schema, first_error = _avro_schema(order["text"]), None
+    schema, first_error = AvroSchema(order["text"]), None
     for marker, length in _AVRO_PREFIXES:
         if not body.startswith(marker) or len(body) < length:
             continue
-        stream = io.BytesIO(body[length:])
         try:
-            value = fastavro.schemaless_reader(stream, schema, None)
+            return {"text": _text(schema.read(body[length:]))}
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - another form may fit
             first_error = first_error or error
-            continue
-        left = len(body) - length - stream.tell()
-        if left == 0:
-            return {"text": _text(value)}
-        first_error = first_error or ValueError(f"{left} bytes are left after the value")
     raise first_error or ValueError("the body is empty")
 
 
-def _avro_schema(text: str) -> Any:
-    import fastavro
-
-    return fastavro.parse_schema(json.loads(text))
-
-
 def _check_protobuf(order: dict[str, Any]) -> dict[str, Any]:
-    from cometmq.console.schemas.protos import compiled, message_names
+    from cometmq.payloads.protos import compiled, message_class, message_names
 
     descriptor = compiled(order["text"])
     names = message_names(descriptor)
@@ -93,7 +83,7 @@ def _check_protobuf(order: dict[str, Any]) -> dict[str, Any]:
     if wanted not in names:
         which = f"has no message {wanted!r}" if wanted else "has several messages"
         raise ValueError(f"the schema {which}: name one of {', '.join(names[:50]) or '(none)'}")
-    _message_class(descriptor, wanted)
+    message_class(descriptor, wanted)
     return {
         "message": wanted,
         "compiled": base64.b64encode(descriptor.SerializeToString()).decode(),
@@ -105,57 +95,15 @@ def _decode_protobuf(order: dict[str, Any]) -> dict[str, Any]:
     from google.protobuf.json_format import MessageToJson
     from google.protobuf.unknown_fields import UnknownFieldSet
 
+    from cometmq.payloads.protos import message_class
+
     descriptor = FileDescriptorProto.FromString(base64.b64decode(order["compiled"]))
-    message = _message_class(descriptor, order["message"])()
+    message = message_class(descriptor, order["message"])()
     message.ParseFromString(base64.b64decode(order["body"]))
     text = MessageToJson(message, preserving_proto_field_name=True, ensure_ascii=False)
     unknown = len(UnknownFieldSet(message))
     note = f"{unknown} fields are not in the schema." if unknown else ""
     return {"text": text[:_MAX_TEXT], "note": note}
-
-
-def _message_class(descriptor: Any, name: str) -> Any:
-    from google.protobuf import descriptor_pool, message_factory
-
-    pool = descriptor_pool.DescriptorPool()
-    for needed in descriptor.dependency:
-        for file in _google_files(needed):
-            pool.Add(file)
-    pool.Add(descriptor)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-
-
-def _google_files(name: str) -> list[Any]:
-    """Return one of Google's own files and those that it imports, imported files first."""
-    from google.protobuf import (
-        any_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
-    # A schema names files; none of its names is imported.
-    known = (
-        any_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
-    made = FileDescriptorProto()
-    for module in known:
-        if module.DESCRIPTOR.name == name:
-            module.DESCRIPTOR.CopyToProto(made)
-            break
-    else:
-        raise ValueError(f"the schema imports {name}, which is not known here")
-    return [*(file for needed in made.dependency for file in _google_files(needed)), made]
 
 
 def _text(value: object) -> str:

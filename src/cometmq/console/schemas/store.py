@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cometmq.console.refusals import Refused
-from cometmq.errors import CometMQError, IllegalArgumentError
+from cometmq.errors import IllegalArgumentError, UndecodableError
 from cometmq.runtime.state_files.durable import PRIVATE_FILE, make_directories, write_atomically
 
 MAX_SCHEMAS: Final = 200
@@ -43,10 +43,6 @@ _ENVIRONMENT: Final = (
     "LC_ALL",
     "TMPDIR",
 )
-
-
-class UndecodableError(CometMQError):
-    """A schema is wrong, or a body does not follow it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from antlr4.error.ErrorListener import ErrorListener  # type: ignore[import-untyped]  # it has no types
+from google.protobuf import (
+    any_pb2,
+    descriptor_pool,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    message_factory,
+    struct_pb2,
+    timestamp_pb2,
+    wrappers_pb2,
+)
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,
@@ -19,6 +30,16 @@ from proto_schema_parser import ast
 from proto_schema_parser.parser import Parser
 
 _WELL_KNOWN: Final = "google/protobuf/"
+# A schema names files; none of its names is imported.
+_GOOGLES: Final = (
+    any_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    struct_pb2,
+    timestamp_pb2,
+    wrappers_pb2,
+)
 _LABELS: Final = {
     None: FieldDescriptorProto.LABEL_OPTIONAL,
     ast.FieldCardinality.OPTIONAL: FieldDescriptorProto.LABEL_OPTIONAL,
@@ -48,7 +69,7 @@ def compiled(text: str) -> FileDescriptorProto:
         elif isinstance(element, ast.Import):
             if not element.name.startswith(_WELL_KNOWN):
                 raise ValueError(
-                    f"it imports {element.name}, which the console does not have: put the messages "
+                    f"it imports {element.name}, which is not here: put the messages "
                     "of that file into the schema, in place of the import"
                 )
             made.dependency.append(element.name)
@@ -153,3 +174,25 @@ def _fill_enum(made: EnumDescriptorProto, element: ast.Enum) -> None:
             made.value.add(name=value.name, number=value.number)
         elif isinstance(value, ast.Option) and value.name == "allow_alias":
             made.options.allow_alias = bool(value.value)
+
+
+def message_class(descriptor: FileDescriptorProto, name: str) -> Any:
+    """Return the class of a message of a file. Raises ValueError for imports that are not Google's own."""
+    pool = descriptor_pool.DescriptorPool()
+    for needed in descriptor.dependency:
+        for file in _google_files(needed):
+            pool.Add(file)
+    pool.Add(descriptor)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def _google_files(name: str) -> list[FileDescriptorProto]:
+    """Return one of Google's own files and those that it imports, imported files first."""
+    made = FileDescriptorProto()
+    for module in _GOOGLES:
+        if module.DESCRIPTOR.name == name:
+            module.DESCRIPTOR.CopyToProto(made)
+            break
+    else:
+        raise ValueError(f"the schema imports {name}, which is not known here")
+    return [*(file for needed in made.dependency for file in _google_files(needed)), made]
