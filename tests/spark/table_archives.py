@@ -126,3 +126,42 @@ class MadeArchive:
         path.parent.mkdir(parents=True, exist_ok=True)
         parquet.write_table(pa.Table.from_pylist(list(rows), schema), path, compression="zstd")
         return path.stat().st_size
+
+
+def tables_of(path: Path) -> dict[str, list[list[int]]]:
+    """Return what PyIceberg and deltalake read at each snapshot: [commit, rows, sum of offsets]."""
+    return {"iceberg": iceberg_snapshots(path), "delta": delta_versions(path)}
+
+
+def iceberg_snapshots(path: Path) -> list[list[int]]:
+    from pyiceberg.table import StaticTable
+
+    hint = (path / "_tables/iceberg/metadata/version-hint.text").read_text()
+    table = StaticTable.from_metadata(f"{path}/_tables/iceberg/metadata/{hint}.metadata.json")
+    found = []
+    for snapshot in table.metadata.snapshots:
+        assert snapshot.summary is not None
+        rows = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+        offsets = rows["queue_offset"].to_pylist()
+        found.append([int(snapshot.summary["cometmq.commit"] or -1), len(offsets), sum(offsets)])
+    return found
+
+
+def delta_versions(path: Path) -> list[list[int]]:
+    from deltalake import DeltaTable
+
+    place = str(path / "_tables" / "files")
+    newest = DeltaTable(place).version()
+    commits = {
+        one["version"]: int(one["cometmq.commit"])
+        for one in DeltaTable(place).history()
+        if "cometmq.commit" in one
+    }
+    found = []
+    for version in sorted(commits):
+        table = DeltaTable(place, version=version)
+        assert table.transaction_version("cometmq.archive") == commits[version]
+        offsets = table.to_pyarrow_table(columns=["queue_offset"])["queue_offset"].to_pylist()
+        found.append([commits[version], len(offsets), sum(offsets)])
+    assert version == newest
+    return found

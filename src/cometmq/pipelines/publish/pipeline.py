@@ -2,8 +2,8 @@
 
     report = publish.run(publish.Config(path="/data/archive"), context)
 
-The last 64 commits of the archive are a snapshot each, all before them are one. A further run publishes
-what is new. An archive whose table [archive] has `publish` does so itself. docs/tables.md describes the
+The first run publishes all that is archived as one snapshot, and a further run has one for each commit
+since. An archive whose table [archive] has `publish` does so itself. docs/tables.md describes the
 tables.
 """
 

@@ -18,6 +18,7 @@ from cometmq.pipelines.archive.tables.changes import Change, TableFile
 from cometmq.pipelines.archive.tables.columns import DAY
 from cometmq.pipelines.archive.tables.footers import Footer
 from cometmq.pipelines.archive.tables.settings import TableSettings
+from cometmq.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Table
@@ -34,9 +35,10 @@ class DeltaTable:
 
     format: Final = "delta"
 
-    def __init__(self, settings: TableSettings, directory: Path) -> None:
+    def __init__(self, settings: TableSettings, directory: Path, clock: Clock) -> None:
         self._directory = directory
         self._hours = settings.table_history_hours
+        self._clock = clock
         self._table: Table | None = None
 
     @property
@@ -98,7 +100,7 @@ class DeltaTable:
 
         table = self._opened
         columns = {field.name for field in table.schema().fields}
-        now_ms = int(datetime.now(UTC).timestamp() * 1000)
+        now_ms = self._clock.now_ms()
         changed = not change.rewrites
         actions: list[AddAction | RemoveAction] = [
             AddAction(

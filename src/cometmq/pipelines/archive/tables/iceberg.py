@@ -132,6 +132,9 @@ class IcebergTable:
         lists = [one.manifest_list for one in old]
         gone = {one.manifest_path for s in old for one in s.manifests(table.io)} - kept
         table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in old]).commit()
+        # Before the lists go, so that nobody is sent to metadata which names them.
+        table.refresh()
+        self._write_hint(table)
         for path in (*lists, *gone):
             table.io.delete(path)
 

@@ -140,7 +140,7 @@ class Publisher:
             else:
                 from cometmq.pipelines.archive.tables.delta import DeltaTable
 
-                yield DeltaTable(settings, self._links.directory)
+                yield DeltaTable(settings, self._links.directory, self._clock)
 
     def _catch_up(self, table: PublishedTable, line: TableLine) -> None:
         line.commit = table.published()
