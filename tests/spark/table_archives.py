@@ -143,7 +143,7 @@ def iceberg_snapshots(path: Path) -> list[list[int]]:
         assert snapshot.summary is not None
         rows = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
         offsets = rows["queue_offset"].to_pylist()
-        found.append([int(snapshot.summary["cometmq.commit"] or -1), len(offsets), sum(offsets)])
+        found.append([int(snapshot.summary["cometmq-commit"] or -1), len(offsets), sum(offsets)])
     return found
 
 
@@ -153,14 +153,14 @@ def delta_versions(path: Path) -> list[list[int]]:
     place = str(path / "_tables" / "files")
     newest = DeltaTable(place).version()
     commits = {
-        one["version"]: int(one["cometmq.commit"])
+        one["version"]: int(one["cometmq-commit"])
         for one in DeltaTable(place).history()
-        if "cometmq.commit" in one
+        if "cometmq-commit" in one
     }
     found = []
     for version in sorted(commits):
         table = DeltaTable(place, version=version)
-        assert table.transaction_version("cometmq.archive") == commits[version]
+        assert table.transaction_version("cometmq-archive") == commits[version]
         offsets = table.to_pyarrow_table(columns=["queue_offset"])["queue_offset"].to_pylist()
         found.append([commits[version], len(offsets), sum(offsets)])
     assert version == newest

@@ -1,6 +1,6 @@
 """Publish commits as versions of a Delta table, by deltalake.
 
-A version has the transaction `cometmq.archive` with the number of the archive's commit. A version is
+A version has the transaction `cometmq-archive` with the number of the archive's commit. A version is
 there as a whole or not at all, so a commit is published once, whatever is killed.
 """
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable as Table
     from deltalake import Field
 
-APP: Final = "cometmq.archive"
-COMMIT: Final = "cometmq.commit"
-FIRST: Final = "cometmq.first-commit"
+APP: Final = "cometmq-archive"
+COMMIT: Final = "cometmq-commit"
+FIRST: Final = "cometmq-first-commit"
 _PARTITIONED_BY: Final = ("topic", DAY)
 
 

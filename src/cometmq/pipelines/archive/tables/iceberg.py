@@ -1,6 +1,6 @@
 """Publish commits as snapshots of an Iceberg table, by PyIceberg.
 
-A snapshot's property `cometmq.commit` is the number of the archive's commit. The catalog changes the table
+A snapshot's property `cometmq-commit` is the number of the archive's commit. The catalog changes the table
 from one snapshot to the next or not at all, so a commit is published once, whatever is killed.
 
 The files name no field ids. The table's name mapping does, for all columns that files may have.
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-COMMIT: Final = "cometmq.commit"
-FIRST: Final = "cometmq.first-commit"
-ARCHIVE: Final = "cometmq.archive"
+COMMIT: Final = "cometmq-commit"
+FIRST: Final = "cometmq-first-commit"
+ARCHIVE: Final = "cometmq-archive"
 _EPOCH: Final = date(1970, 1, 1)
 _MAPPING: Final = "schema.name-mapping.default"
 _PROPERTIES: Final = {
