@@ -93,14 +93,16 @@ class Publisher:
         """Publish the commits that the tables do not have. Keep the files, whatever a catalog says."""
         if not self._tables:
             return
-        self._links.make(
+        files = [
             (hour, file.name)
             for hour, manifest in self._archive.manifests.items()
             for file in manifest.files
-        )
+        ]
         columns = table_columns(self._archive.schemas.values())
         for table, line in self._tables:
             with _noted(line):
+                # Before the catalog is asked: a compaction may take them out of data.
+                self._links.make(files)
                 table.open(columns)
                 self._catch_up(table, line)
         self._changes.forget()
