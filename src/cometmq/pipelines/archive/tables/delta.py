@@ -180,7 +180,7 @@ def _value(name: str, value: int | str) -> int | str:
 def _field(name: str, kind: str) -> Field:
     """Return Delta's column for one of Spark's types."""
     from deltalake import Field
-    from deltalake.schema import ArrayType, MapType
+    from deltalake.schema import ArrayType, MapType, PrimitiveType
 
     plain = {
         "string": "string",
@@ -193,9 +193,10 @@ def _field(name: str, kind: str) -> Field:
         "date": "date",
     }
     if kind in plain:
-        return Field(name, plain[kind])
+        return Field(name, PrimitiveType(plain[kind]))
+    text = PrimitiveType("string")
     if kind == "map<string,string>":
-        return Field(name, MapType("string", "string", True))
+        return Field(name, MapType(text, text, value_contains_null=True))
     if kind == "array<string>":
-        return Field(name, ArrayType("string", True))
+        return Field(name, ArrayType(text, contains_null=True))
     raise ConfigError(f"columns of the type {kind} are not published: leave publish out")

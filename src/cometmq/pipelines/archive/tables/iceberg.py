@@ -235,6 +235,7 @@ class IcebergTable:
         from pyiceberg.conversions import to_bytes
         from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
         from pyiceberg.typedef import Record
+        from pyiceberg.types import PrimitiveType
 
         table = self._opened
         fields = {field.name: field for field in table.schema().fields}
@@ -243,7 +244,7 @@ class IcebergTable:
             {
                 field.field_id: to_bytes(field.field_type, one.bounds[at])
                 for field, one in known.items()
-                if one.bounds is not None
+                if one.bounds is not None and isinstance(field.field_type, PrimitiveType)
             }
             for at in range(2)
         ]
