@@ -35,15 +35,15 @@ $(READY): pyproject.toml locks/dev.txt
 	@touch $@
 
 # An environment of its own: PySpark is some hundred megabytes that nothing else needs.
-$(SPARK_READY): pyproject.toml locks/dev-spark.txt
-	@PYTHON=$(PYTHON) scripts/environment $(VENV)-spark dev,spark '(with PySpark, 430 MB, once)'
+$(SPARK_READY): pyproject.toml locks/dev-spark-tables.txt
+	@PYTHON=$(PYTHON) scripts/environment $(VENV)-spark dev,spark,tables '(with PySpark, 550 MB, once)'
 	@touch $@
 
 # Other versions of PySpark, and what Spark Connect needs, each in a directory that is put in front of
 # the path of $(VENV)-spark: all else is the same.
 SPARK_VERSIONS := 4.0 4.1 connect
 SPARK_VERSIONS_READY := $(SPARK_VERSIONS:%=$(VENV)-spark-%/.ready)
-# A server of S3, and other engines that read archives: behind the path of $(VENV)-spark.
+# A server of S3, and other engines that read archives and their tables: behind the path of $(VENV)-spark.
 SPARK_TABLES_READY := $(VENV)-spark-tables/.ready
 # The PySpark that Spark's Kafka connector is made for, in front of the path: benchmarks/kafka.py.
 SPARK_KAFKA_READY := $(VENV)-spark-kafka/.ready

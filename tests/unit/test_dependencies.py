@@ -22,7 +22,7 @@ MODULES = {
 EXTRAS = {
     "tls": ["certificates"],
     "spark": ["spark"],
-    "pipelines": ["spark"],
+    "pipelines": ["spark", "tables"],
     # The console reads `.proto` files.
     "payloads": ["avro", "protobuf", "console"],
     "console": ["console"],

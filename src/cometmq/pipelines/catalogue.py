@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 # The work of each pipeline, in one line.
 PIPELINES: Final = {
     "archive": "Topics to Parquet, proved against the log",
+    "publish": "The commits of an archive as snapshots of Iceberg and Delta tables",
     "replay": "Archived or stored messages back into a topic",
     "redrive": "Dead letters of a group, counted and sent back",
     "audit": "Sent = stored = archived = consumed, every difference explained",

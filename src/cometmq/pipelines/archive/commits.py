@@ -94,6 +94,8 @@ class Archive:
         self._hold: Callable[[], None] = lambda: None
         self.state = State()
         self.manifests: dict[Hour, Manifest] = {}
+        # Called after each commit that this process makes.
+        self.after_commit: Callable[[], None] = lambda: None
         self._lock = ExitStack()
 
     def __enter__(self) -> Self:
@@ -205,6 +207,18 @@ class Archive:
             self.layout.path.files.settle(str(self._staged(commit)), kept)
         self._announce(commit)
         self._carry_out(commit)
+        self.after_commit()
+
+    def commits_after(self, number: int) -> list[Commit] | None:
+        """Return the commits behind a number in their order, None if one of them is not kept any more."""
+        decode = msgspec.json.Decoder(Commit).decode
+        found = []
+        for later in range(number + 1, self.state.commits + 1):
+            commit = load(self._numbered(later), decode)
+            if commit is None:
+                return None
+            found.append(commit)
+        return found
 
     # Inside
 

@@ -194,6 +194,7 @@ class Layout:
         self.pending = self.path / "_pending.json"
         self.commits = self.path / "_commits"
         self.staging = self.path / "_staging"
+        self.tables = self.path / "_tables"
         self.lock = self.path / "_lock"
 
     def data_of(self, hour: Hour) -> Location:

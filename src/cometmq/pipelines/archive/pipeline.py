@@ -31,7 +31,8 @@ from cometmq.pipelines.archive.layout import Hour, read, session_for
 from cometmq.pipelines.archive.proof import Proof, Proved
 from cometmq.pipelines.archive.report import Report, report_of
 from cometmq.pipelines.archive.source import LiveSource, Source, StoreSource
-from cometmq.pipelines.configuration import Settings
+from cometmq.pipelines.archive.tables.publisher import Publisher
+from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.hadoop_files import location
 from cometmq.pipelines.locations import is_uri
@@ -48,7 +49,7 @@ _MIB: Final = 1 << 20
 _PATTERN_SIGNS: Final = "*?[]{}\\"
 
 
-class Config(Settings, frozen=True):
+class Config(TableSettings, frozen=True, kw_only=True):
     """topics: names, or topic_pattern: a regular expression that whole topic names match.
 
     path: the archive's directory, which the driver and all workers see under this name; or a URI of
@@ -72,6 +73,10 @@ class Config(Settings, frozen=True):
         more), `all` writes every column.
     verify: `new` proves new files; `all` reads all files again, and compares files whose log may
         have expired with their proofs.
+    publish: have each commit a snapshot of tables in these formats, "iceberg" and "delta".
+    iceberg_catalog: a catalog of PyIceberg's configuration; without one, an SQLite file in the archive.
+    iceberg_table: the table's name in the catalog, behind that of its namespace.
+    table_history_hours: for how long readers of an old snapshot find its files.
     """
 
     path: str
@@ -97,6 +102,7 @@ class Config(Settings, frozen=True):
         """Raise ConfigError for values that do not fit."""
         self._check_topics()
         self._check_path()
+        self.check_tables(self.path)
         self._check_store()
         for key, low in (
             ("interval_s", 0),
@@ -224,12 +230,16 @@ class _Run:
         )
         self._proof = Proof(spark, archive, source)
         self._source = source
+        self._publisher = Publisher(archive, config, context.clock)
+        archive.after_commit = self._publisher.publish
         self._started = now()
         self._written = Written()
         self._compacted = Compacted()
         self._proved = Proved()
 
     def run(self, stopped: threading.Event) -> Report:
+        # Commits of runs before, and their files before a compaction takes them out of data.
+        self._publisher.publish()
         self._choose_schema()
         if self._config.mode == "once":
             self._once()
@@ -243,6 +253,7 @@ class _Run:
             self._written,
             self._compacted,
             self._proved,
+            self._publisher.lines,
         )
 
     # Inside
@@ -308,6 +319,7 @@ class _Run:
         if suspects := self._compact():
             self._prove(all_of_them=all_of_them, suspects=suspects)
         self._source.safe({one.queue: one.to for one in self._archive.layout.load_safe()})
+        self._publisher.expire()
 
     def _prove(
         self, *, all_of_them: bool, everything: bool = False, suspects: Iterable[Hour] = ()

@@ -18,6 +18,7 @@ from cometmq.pipelines.archive.judgement import spans_by_queue
 from cometmq.pipelines.archive.layout import Manifest
 from cometmq.pipelines.archive.proof import Proved
 from cometmq.pipelines.archive.spans import length, within
+from cometmq.pipelines.archive.tables.publisher import TableLine, table_of
 from cometmq.pipelines.report import Figure, Section, Table
 from cometmq.spark.gaps import Gap
 
@@ -83,6 +84,7 @@ class Report(report.Report):
     problems: list[Problem]
     new_gaps: list[Gap]
     gaps: list[Gap]
+    tables: list[TableLine]
 
     def sections(self) -> list[Section]:
         sections: list[Section] = []
@@ -90,6 +92,8 @@ class Report(report.Report):
             sections.append(self._problem_table())
         if self.gaps:
             sections.append(self._gap_table())
+        if self.tables:
+            sections.append(table_of(self.tables))
         sections += [self._topic_table(), *self._figures(), self._queue_table()]
         return sections
 
@@ -179,6 +183,7 @@ def report_of(
     written: Written,
     compacted: Compacted,
     proved: Proved,
+    tables: list[TableLine],
 ) -> Report:
     gaps = archive.layout.load_gaps()
     queues = list(_queue_lines(archive, gaps))
@@ -186,8 +191,8 @@ def report_of(
     return Report(
         pipeline="archive",
         started=started,
-        holds=not proved.problems and not proved.gaps,
-        summary=_summary(queues, written, proved),
+        holds=not proved.problems and not proved.gaps and not any(one.problem for one in tables),
+        summary=_summary(queues, written, proved, tables),
         path=str(archive.layout.path),
         mode=mode,
         archived=written.messages,
@@ -206,10 +211,13 @@ def report_of(
         problems=list(proved.problems),
         new_gaps=list(proved.gaps),
         gaps=list(gaps),
+        tables=tables,
     )
 
 
-def _summary(queues: Sequence[QueueLine], written: Written, proved: Proved) -> str:
+def _summary(
+    queues: Sequence[QueueLine], written: Written, proved: Proved, tables: Sequence[TableLine]
+) -> str:
     total = sum(one.messages for one in queues)
     said = f"{written.messages:,} messages archived, {total:,} in all"
     if proved.problems:
@@ -217,6 +225,8 @@ def _summary(queues: Sequence[QueueLine], written: Written, proved: Proved) -> s
     if proved.gaps:
         count = sum(gap.end - gap.start for gap in proved.gaps)
         return f"{said}; {count:,} were gone before they could be archived"
+    if behind := [one.format for one in tables if one.problem]:
+        return f"{said}; not all of it is in the table: {', '.join(behind)}"
     if any(one.safe_to < one.to for one in queues):
         return f"{said}; some wait for their proof until their broker is back"
     return f"{said}, each equal to the log: safe to expire"

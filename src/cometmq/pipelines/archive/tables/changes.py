@@ -1,0 +1,125 @@
+"""Say how tables have to change for commits of the archive: which files come, and which go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from cometmq.pipelines.archive.commits import Archive, Commit, new_files
+from cometmq.pipelines.archive.layout import Hour
+from cometmq.pipelines.archive.tables.footers import Footer, read_footer
+from cometmq.pipelines.archive.tables.links import Links, link_name
+
+_DAY_LETTERS: Final = len("2026-11-20")
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file of a table. `link` is its name below the directory of links, `day` that of its messages'
+    store time.
+    """
+
+    link: str
+    topic: str
+    day: date
+    footer: Footer
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change of a table for the commit of a number, or for all commits up to it.
+
+    first: the lowest commit that it stands for.
+    """
+
+    commit: int
+    first: int
+    added: tuple[TableFile, ...]
+    removed: tuple[TableFile, ...]
+
+    @property
+    def rewrites(self) -> bool:
+        """Return whether the same rows stand in other files, as after a compaction."""
+        came = sum(file.footer.rows for file in self.added)
+        return bool(self.removed) and came == sum(file.footer.rows for file in self.removed)
+
+
+class Changes:
+    """Makes the changes of the archive's tables."""
+
+    def __init__(self, archive: Archive, links: Links) -> None:
+        self._archive = archive
+        self._links = links
+        self._known: dict[str, TableFile] = {}
+
+    def one_by_one(self, published: int | None) -> list[Change] | None:
+        """Return a change for each commit behind `published` that adds or removes files.
+
+        Return None if commits or files in between are gone: `up_to_now` says what to do then.
+        """
+        if published is None or published > self._archive.state.commits:
+            return None
+        commits = self._archive.commits_after(published)
+        if commits is None:
+            return None
+        changes = []
+        for commit in commits:
+            added, removed = _files_of(commit)
+            if commit.moves == "directories" or not self._are_there((*added, *removed)):
+                return None
+            if added or removed:
+                number = commit.state.commits
+                changes.append(Change(number, number, self._files(added), self._files(removed)))
+        return changes
+
+    def up_to_now(self, published: int | None, live: Mapping[str, TableFile]) -> Change:
+        """Return the change that makes a table with the files `live` equal to the archive."""
+        files = [
+            (hour, file.name)
+            for hour, manifest in self._archive.manifests.items()
+            for file in manifest.files
+        ]
+        there = self._links.make(files)
+        wanted = {link_name(*one): one for one in files if link_name(*one) in there}
+        number = self._archive.state.commits
+        first = number if published is None or published >= number else published + 1
+        return Change(
+            number,
+            0 if published is None else first,
+            self._files(wanted[link] for link in sorted(wanted.keys() - live.keys())),
+            tuple(live[link] for link in sorted(live.keys() - wanted.keys())),
+        )
+
+    def forget(self) -> None:
+        """Forget the figures of files, so that they do not stay in memory."""
+        self._known.clear()
+
+    # Inside
+
+    def _are_there(self, files: Iterable[tuple[Hour, str]]) -> bool:
+        listed = list(files)
+        return len(self._links.make(listed)) == len({link_name(*one) for one in listed})
+
+    def _files(self, files: Iterable[tuple[Hour, str]]) -> tuple[TableFile, ...]:
+        return tuple(self._file(hour, name) for hour, name in files)
+
+    def _file(self, hour: Hour, name: str) -> TableFile:
+        link = link_name(hour, name)
+        if link not in self._known:
+            day = date.fromisoformat(hour.hour[:_DAY_LETTERS])
+            footer = read_footer(self._links.path(link))
+            self._known[link] = TableFile(link, hour.topic, day, footer)
+        return self._known[link]
+
+
+def _files_of(commit: Commit) -> tuple[list[tuple[Hour, str]], list[tuple[Hour, str]]]:
+    """Return the files that a commit brings into data, and those that it removes."""
+    added = [(one.key, name) for one in commit.manifests for name in new_files(commit, one)]
+    removed = [
+        (manifest.key, name)
+        for manifest, names in zip(commit.manifests, commit.removed, strict=False)
+        for name in names
+    ]
+    return added, removed

@@ -1,0 +1,66 @@
+"""Fix the columns of published tables. docs/tables.md lists them.
+
+A table has the columns that every file of every archive holds, whatever its schema. A column that only
+some files hold (`schemas.MADE_OF`) would be null in rows of the others, as if the message had no such
+value: it is not in the table, and its number stays reserved in Iceberg, since files may have it.
+All types are types of Iceberg and of Delta: times are microseconds in UTC, which hold the store's
+milliseconds exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from cometmq.errors import ConfigError
+from cometmq.pipelines.archive.schemas import ALL, FIRST, MADE_OF, Schema
+
+# With Spark's types. Their order gives Iceberg's field ids, from 1 on: never change it.
+TABLE: Final = {
+    "topic": "string",
+    "broker": "string",
+    "queue_id": "int",
+    "queue_offset": "bigint",
+    "commit_log_offset": "bigint",
+    "msg_id": "string",
+    "batch_msg_id": "string",
+    "body": "binary",
+    "properties": "map<string,string>",
+    "born_time": "timestamp",
+    "store_time": "timestamp",
+    "born_host": "string",
+    "store_host": "string",
+    "reconsume_times": "int",
+    "flag": "int",
+    "sys_flag": "int",
+    "body_crc": "int",
+    "prepared_transaction_offset": "bigint",
+}
+# Columns of some files only, behind the others.
+RESERVED: Final = {name: FIRST[ALL].columns[name] for name in MADE_OF}
+# The day of `store_time` in UTC. Iceberg computes it, Delta has a column for it.
+DAY: Final = "day"
+# Files are sorted by these.
+SORTED_BY: Final = ("broker", "queue_id", "queue_offset")
+PLAIN_TYPES: Final = ("string", "int", "bigint", "double", "binary", "timestamp", "boolean")
+
+
+def table_columns(schemas: Iterable[Schema]) -> dict[str, str]:
+    """Return the columns of the table of an archive that has these schemas, in order.
+
+    Columns that messages got in later versions stand behind the others. Raise ConfigError for a column
+    whose type has changed, because a table has one type for all its files.
+    """
+    columns = dict(TABLE)
+    for schema in sorted(schemas, key=lambda one: one.number):
+        for name, kind in schema.columns.items():
+            if name in MADE_OF:
+                continue
+            before = columns.setdefault(name, kind)
+            if before != kind:
+                raise ConfigError(
+                    f"the column {name} has the type {kind} in files of schema {schema.number} and "
+                    f"{before} in others, and a table has one type: archive these topics again "
+                    "under another path to publish them"
+                )
+    return columns

@@ -1,0 +1,202 @@
+"""Publish commits as versions of a Delta table, by deltalake.
+
+A version has the transaction `cometmq-archive` with the number of the archive's commit. A version is
+there as a whole or not at all, so a commit is published once, whatever is killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cometmq.errors import ConfigError
+from cometmq.pipelines.archive.tables.changes import Change, TableFile
+from cometmq.pipelines.archive.tables.columns import DAY
+from cometmq.pipelines.archive.tables.footers import Footer
+from cometmq.pipelines.archive.tables.settings import TableSettings
+from cometmq.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable as Table
+    from deltalake import Field
+
+APP: Final = "cometmq-archive"
+COMMIT: Final = "cometmq-commit"
+FIRST: Final = "cometmq-first-commit"
+_PARTITIONED_BY: Final = ("topic", DAY)
+
+
+class DeltaTable:
+    """The Delta table of an archive whose links are in `directory`, which is the table's, too."""
+
+    format: Final = "delta"
+
+    def __init__(self, settings: TableSettings, directory: Path, clock: Clock) -> None:
+        self._directory = directory
+        self._hours = settings.table_history_hours
+        self._clock = clock
+        self._table: Table | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self._directory)
+
+    def open(self, columns: Mapping[str, str]) -> None:
+        """Load the table, or create it, and give it these columns, with Spark's types.
+
+        Raise ConfigError for a table whose columns do not fit, and whatever deltalake raises.
+        """
+        from deltalake import DeltaTable as Table
+        from deltalake import Schema
+
+        # Beside the other columns of which the files have no values.
+        fields = [_field("topic", columns["topic"]), _field(DAY, "date")]
+        fields += [_field(name, kind) for name, kind in columns.items() if name != "topic"]
+        kept = f"interval {max(1, round(self._hours * 60))} minutes"
+        settings: dict[str, str | None] = {
+            "delta.logRetentionDuration": kept,
+            "delta.deletedFileRetentionDuration": kept,
+            "delta.enableExpiredLogCleanup": "true",
+        }
+        if not Table.is_deltatable(self.name):
+            Table.create(
+                self.name,
+                Schema(fields),
+                mode="ignore",
+                partition_by=list(_PARTITIONED_BY),
+                configuration=settings,
+            )
+        table = self._table = Table(self.name)
+        self._fit(table, fields)
+        if any(table.metadata().configuration.get(key) != value for key, value in settings.items()):
+            table.alter.set_table_properties({key: value or "" for key, value in settings.items()})
+
+    def published(self) -> int | None:
+        """Return the number of the last commit that was published, None if there is none."""
+        number: int | None = self._opened.transaction_version(APP)
+        return number
+
+    def live(self) -> dict[str, TableFile]:
+        """Return the files of the current version, by link."""
+        import pyarrow as pa
+
+        found = {}
+        for one in pa.table(self._opened.get_add_actions(flatten=True)).to_pylist():
+            day = one[f"partition.{DAY}"]
+            footer = Footer(one["num_records"], one["size_bytes"], {}, [])
+            found[one["path"]] = TableFile(
+                one["path"], one["partition.topic"], date.fromisoformat(str(day)), footer
+            )
+        return found
+
+    def publish(self, change: Change) -> None:
+        """Make one version of a change."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction, RemoveAction
+
+        table = self._opened
+        columns = {field.name for field in table.schema().fields}
+        now_ms = self._clock.now_ms()
+        changed = not change.rewrites
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(
+                file.link,
+                file.footer.bytes,
+                _partition(file),
+                now_ms,
+                changed,
+                _statistics(file, columns),
+            )
+            for file in change.added
+        ]
+        actions += [
+            RemoveAction(file.link, changed, now_ms, file.footer.bytes, _partition(file))
+            for file in change.removed
+        ]
+        table.create_write_transaction(
+            actions,
+            "append",
+            table.schema(),
+            list(_PARTITIONED_BY),
+            commit_properties=CommitProperties(
+                custom_metadata={COMMIT: str(change.commit), FIRST: str(change.first)},
+                app_transactions=[Transaction(APP, change.commit)],
+            ),
+        )
+        table.update_incremental()
+
+    def expire(self, _before_ms: int) -> None:
+        """Leave it to deltalake, which removes old entries of the log as the table's properties ask."""
+
+    # Inside
+
+    @property
+    def _opened(self) -> Table:
+        assert self._table is not None, "open comes first"
+        return self._table
+
+    def _fit(self, table: Table, fields: list[Field]) -> None:
+        there = {field.name: field.type for field in table.schema().fields}
+        for field in fields:
+            if field.name in there and there[field.name] != field.type:
+                raise ConfigError(
+                    f"the column {field.name} of the Delta table {self.name} has the type "
+                    f"{there[field.name]}, and {field.type} in the archive: remove _delta_log in "
+                    "that directory to have the whole table published again"
+                )
+        if new := [field for field in fields if field.name not in there]:
+            table.alter.add_columns(new)
+
+
+def _partition(file: TableFile) -> dict[str, str | None]:
+    return {"topic": file.topic, DAY: file.day.isoformat()}
+
+
+def _statistics(file: TableFile, names: Collection[str]) -> str:
+    """Return Delta's JSON of the figures of those columns that the table has."""
+    columns = {name: one for name, one in file.footer.columns.items() if name in names}
+    bounds = {name: one.bounds for name, one in columns.items() if one.bounds is not None}
+    found = {
+        "numRecords": file.footer.rows,
+        "minValues": {name: _value(name, low) for name, (low, _) in bounds.items()},
+        "maxValues": {name: _value(name, high) for name, (_, high) in bounds.items()},
+        "nullCount": {name: one.nulls for name, one in columns.items() if one.nulls is not None},
+    }
+    return msgspec.json.encode(found).decode()
+
+
+def _value(name: str, value: int | str) -> int | str:
+    """Return a bound as Delta writes it. All times are whole milliseconds."""
+    if name.endswith("_time") and isinstance(value, int):
+        time = datetime.fromtimestamp(value / 1e6, UTC)
+        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value
+
+
+def _field(name: str, kind: str) -> Field:
+    """Return Delta's column for one of Spark's types."""
+    from deltalake import Field
+    from deltalake.schema import ArrayType, MapType, PrimitiveType
+
+    plain = {
+        "string": "string",
+        "int": "integer",
+        "bigint": "long",
+        "double": "double",
+        "binary": "binary",
+        "timestamp": "timestamp",
+        "boolean": "boolean",
+        "date": "date",
+    }
+    if kind in plain:
+        return Field(name, PrimitiveType(plain[kind]))
+    text = PrimitiveType("string")
+    if kind == "map<string,string>":
+        return Field(name, MapType(text, text, value_contains_null=True))
+    if kind == "array<string>":
+        return Field(name, ArrayType(text, contains_null=True))
+    raise ConfigError(f"columns of the type {kind} are not published: leave publish out")

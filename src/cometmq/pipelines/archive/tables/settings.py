@@ -1,0 +1,48 @@
+"""Say which tables an archive is published as. The pipelines archive and publish have these keys."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final, Literal
+
+import msgspec
+
+from cometmq.errors import ConfigError
+from cometmq.pipelines.configuration import Settings
+from cometmq.pipelines.locations import is_uri
+
+Format = Literal["iceberg", "delta"]
+
+_NAME: Final = re.compile(r"\w[\w-]*(\.\w[\w-]*)+")
+
+
+class TableSettings(Settings, frozen=True):
+    """publish: the formats of the tables.
+
+    iceberg_catalog: a catalog of PyIceberg's configuration; without one, an SQLite file in the archive.
+    iceberg_table: the table's name in the catalog, behind that of its namespace.
+    table_history_hours: for how long readers of an old snapshot find its files.
+    """
+
+    publish: list[Format] = msgspec.field(default_factory=list)
+    iceberg_catalog: str | None = None
+    iceberg_table: str = "cometmq.messages"
+    table_history_hours: float = 168.0
+
+    def check_tables(self, path: str) -> None:
+        """Raise ConfigError for values that do not fit an archive at `path`."""
+        if len(set(self.publish)) < len(self.publish):
+            raise ConfigError(f"publish is {self.publish}, name each format once")
+        if self.publish and is_uri(path):
+            raise ConfigError(
+                f"publish is given and path is {path!r}: tables are published of archives in a "
+                "directory of this machine, or one that is mounted; leave publish out"
+            )
+        if not _NAME.fullmatch(self.iceberg_table):
+            raise ConfigError(
+                f"iceberg_table is {self.iceberg_table!r}, give a namespace and a name, such as "
+                '"cometmq.messages"'
+            )
+        if not 0 <= self.table_history_hours < math.inf:
+            raise ConfigError(f"table_history_hours is {self.table_history_hours}, give 0 or more")

@@ -1,0 +1,7 @@
+from .pipeline import Config, Report, run
+
+__all__ = [
+    "Config",
+    "Report",
+    "run",
+]

@@ -1,0 +1,96 @@
+"""Publish an archive that exists as Iceberg and Delta tables.
+
+    report = publish.run(publish.Config(path="/data/archive"), context)
+
+The first run publishes all that is archived as one snapshot, and a further run has one for each commit
+since. An archive whose table [archive] has `publish` does so itself. docs/tables.md describes the
+tables.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cometmq.errors import ConfigError
+from cometmq.pipelines import report
+from cometmq.pipelines.archive.commits import Archive
+from cometmq.pipelines.archive.layout import Layout
+from cometmq.pipelines.archive.tables.publisher import Publisher, TableLine, table_of
+from cometmq.pipelines.archive.tables.settings import Format, TableSettings
+from cometmq.pipelines.context import Context
+from cometmq.pipelines.locations import is_uri
+from cometmq.pipelines.report import Section, now
+
+__all__ = ["Config", "Report", "run"]
+
+_BOTH: Final[tuple[Format, ...]] = ("iceberg", "delta")
+
+
+class Config(TableSettings, frozen=True, kw_only=True):
+    """path: the directory of the archive.
+
+    publish: the formats of the tables.
+    iceberg_catalog: a catalog of PyIceberg's configuration; without one, an SQLite file in the archive.
+    iceberg_table: the table's name in the catalog, behind that of its namespace.
+    table_history_hours: for how long readers of an old snapshot find its files.
+    """
+
+    path: str
+    publish: list[Format] = msgspec.field(default_factory=lambda: list(_BOTH))
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for values that do not fit."""
+        self.check_tables(self.path)
+        if not self.publish:
+            raise ConfigError('publish is [], name a format, for example publish = ["iceberg"]')
+        if is_uri(self.path) or not Path(self.path).is_absolute():
+            raise ConfigError(f"path is {self.path!r}, give a directory from the root on")
+
+
+class Report(report.Report):
+    """The report of a run. `commit` is the last one of the archive."""
+
+    path: str
+    commit: int
+    tables: list[TableLine]
+
+    def sections(self) -> list[Section]:
+        return [table_of(self.tables)]
+
+
+def run(config: Config, context: Context) -> Report:
+    """Publish what the tables do not have yet.
+
+    Raise ConfigError for a configuration that does not fit, a directory without an archive, and while
+    another process archives there.
+    """
+    started = now()
+    if not Layout(config.path).state.exists():
+        raise ConfigError(
+            f"path is {config.path!r}, where no archive is: give the path of the table [archive]"
+        )
+    with Archive(config.path) as archive, context.progress.step("publish") as step:
+        publisher = Publisher(archive, config, context.clock)
+        publisher.publish()
+        publisher.expire()
+        lines, commit = publisher.lines, archive.state.commits
+        step.outcome = _said(lines)
+    return Report(
+        pipeline="publish",
+        started=started,
+        holds=not any(one.problem for one in lines),
+        summary=_said(lines),
+        path=config.path,
+        commit=commit,
+        tables=lines,
+    )
+
+
+def _said(lines: list[TableLine]) -> str:
+    return ", ".join(
+        f"{one.format}: {one.problem}" if one.problem else f"{one.format}: {one.snapshots} new"
+        for one in lines
+    )

@@ -1,0 +1,167 @@
+"""An archive for tests of its tables: files as Spark writes them, written and committed without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from msgspec.structs import replace
+from pyarrow import parquet
+
+from cometmq.pipelines.archive.commits import Archive, Commit
+from cometmq.pipelines.archive.layout import DataFile, Hour, Manifest
+from cometmq.pipelines.archive.schemas import ALL
+
+_TYPES: Final = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "array<string>": pa.list_(pa.string()),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+ORDERS: Final = Hour("orders", "2026-11-20T16")
+LATER: Final = Hour("orders", "2026-11-21T03")
+RETRIES: Final = Hour("%RETRY%g", "2026-11-20T16")
+
+
+def rows_of(hour: Hour, first: int, count: int) -> list[dict[str, Any]]:
+    stored = datetime.fromisoformat(f"{hour.hour}:00:00").replace(tzinfo=UTC)
+    return [
+        {
+            "broker": "broker-a",
+            "queue_id": 0,
+            "queue_offset": at,
+            "commit_log_offset": 300 * at,
+            "msg_id": f"{at:032X}",
+            "keys": [f"O-{at}"],
+            "tags": "paid",
+            "body": b"body %d" % at,
+            "properties": [("KEYS", f"O-{at}"), ("TAGS", "paid")],
+            "born_time": stored + timedelta(milliseconds=at),
+            "store_time": stored + timedelta(milliseconds=at + 7),
+            "born_host": "127.0.0.1:5000",
+            "store_host": "127.0.0.1:10911",
+            "reconsume_times": 0,
+            "flag": 0,
+            "sys_flag": 0,
+            "body_crc": -at,
+        }
+        for at in range(first, first + count)
+    ]
+
+
+class MadeArchive:
+    """Commits to an archive that is open, as the pipeline does."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.archive = archive
+
+    def batch(self, form: int, hours: dict[Hour, tuple[int, int]]) -> None:
+        """Archive rows of hours, each from an offset on, so many."""
+        self._commit(form, {hour: [rows_of(hour, *rows)] for hour, rows in hours.items()}, {})
+
+    def compact(self, hour: Hour) -> None:
+        """Write the rows of an hour's files of the present schema into one."""
+        files = list(self.archive.manifests[hour].files)
+        form = files[0].form
+        rows: list[dict[str, Any]] = []
+        for file in files:
+            path = self.archive.layout.data_of(hour) / file.name
+            rows += parquet.read_table(str(path), partitioning=None).to_pylist()
+        self._commit(form, {hour: [rows]}, {hour: [file.name for file in files]})
+
+    def remove(self, hour: Hour, names: Sequence[str]) -> None:
+        """Take files out of the archive, as a retention does."""
+        self._commit(ALL, {hour: []}, {hour: list(names)})
+
+    def prove(self) -> None:
+        """Commit something that changes no file."""
+        self.archive.commit(Commit("nothing", (), self.archive.state))
+
+    def columns(self, more: dict[str, str]) -> int:
+        """Have files get further columns, and return the number of their schema."""
+        schemas = self.archive.schemas
+        number = max(schemas) + 1
+        schema = replace(schemas[ALL], number=number, columns={**schemas[ALL].columns, **more})
+        state = self.archive.state
+        state = replace(state, schemas=(*state.schemas, schema), form=number)
+        self.archive.commit(Commit("nothing", (), state))
+        return number
+
+    def _commit(
+        self,
+        form: int,
+        files: dict[Hour, list[list[dict[str, Any]]]],
+        removed: dict[Hour, list[str]],
+    ) -> None:
+        archive = self.archive
+        number = archive.state.next_batch
+        staged = archive.new_staging()
+        manifests, gone = [], []
+        for hour, contents in files.items():
+            names = removed.get(hour, [])
+            before = archive.manifests.get(hour, Manifest(*hour))
+            kept = [file for file in before.files if file.name not in names]
+            new = []
+            for at, rows in enumerate(contents):
+                name = f"{'c' if names else 'b'}{number:08d}-{at:04d}.parquet"
+                size = self._write(Path(str(staged / hour.directory)) / name, form, rows)
+                new.append(DataFile(name, size, number, form=form))
+            manifests.append(replace(before, files=(*kept, *new)))
+            gone.append(tuple(names))
+        state = replace(archive.state, next_batch=number + 1)
+        commit = Commit("files", tuple(manifests), state, staged.name)
+        if removed:
+            commit = replace(commit, moves="replaced", removed=tuple(gone))
+        archive.commit(commit)
+
+    def _write(self, path: Path, form: int, rows: Iterable[dict[str, Any]]) -> int:
+        columns = {n: k for n, k in self.archive.schemas[form].columns.items() if n != "topic"}
+        schema = pa.schema([pa.field(name, _TYPES[kind]) for name, kind in columns.items()])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(pa.Table.from_pylist(list(rows), schema), path, compression="zstd")
+        return path.stat().st_size
+
+
+def tables_of(path: Path) -> dict[str, list[list[int]]]:
+    """Return what PyIceberg and deltalake read at each snapshot: [commit, rows, sum of offsets]."""
+    return {"iceberg": iceberg_snapshots(path), "delta": delta_versions(path)}
+
+
+def iceberg_snapshots(path: Path) -> list[list[int]]:
+    from pyiceberg.table import StaticTable
+
+    hint = (path / "_tables/iceberg/metadata/version-hint.text").read_text()
+    table = StaticTable.from_metadata(f"{path}/_tables/iceberg/metadata/{hint}.metadata.json")
+    found = []
+    for snapshot in table.metadata.snapshots:
+        assert snapshot.summary is not None
+        rows = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+        offsets = rows["queue_offset"].to_pylist()
+        found.append([int(snapshot.summary["cometmq-commit"] or -1), len(offsets), sum(offsets)])
+    return found
+
+
+def delta_versions(path: Path) -> list[list[int]]:
+    from deltalake import DeltaTable
+
+    place = str(path / "_tables" / "files")
+    newest = DeltaTable(place).version()
+    commits = {
+        one["version"]: int(one["cometmq-commit"])
+        for one in DeltaTable(place).history()
+        if "cometmq-commit" in one
+    }
+    found = []
+    for version in sorted(commits):
+        table = DeltaTable(place, version=version)
+        assert table.transaction_version("cometmq-archive") == commits[version]
+        offsets = table.to_pyarrow_table(columns=["queue_offset"])["queue_offset"].to_pylist()
+        found.append([commits[version], len(offsets), sum(offsets)])
+    assert version == newest
+    return found

@@ -1,0 +1,60 @@
+"""Reads published tables by DuckDB's extensions, which know nothing of CometMQ.
+
+python table_readers.py ARCHIVE: a line of JSON: for each format, the rows of each topic and the sum of their
+queue offsets at each snapshot, the oldest first.
+
+python table_readers.py ARCHIVE PROGRAM: runs a program of docs/tables.md on the archive.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import duckdb
+
+EXTENSIONS = ("avro", "icu", "httpfs", "iceberg", "delta")
+
+
+def load_extensions() -> None:
+    """Load those that lie beside DuckDB as packages: its own server of extensions is no registry."""
+    for name in EXTENSIONS:
+        spec = find_spec(f"duckdb_extension_{name}")
+        assert spec is not None
+        assert spec.submodule_search_locations is not None
+        place = Path(spec.submodule_search_locations[0])
+        for file in place.glob(f"extensions/*/{name}.duckdb_extension"):
+            duckdb.sql(f"LOAD '{file}'")
+
+
+def sums(source: str) -> dict[str, list[int]]:
+    query = f"SELECT topic, count(*), sum(queue_offset) FROM {source} GROUP BY topic"
+    return {topic: [int(count), int(total)] for topic, count, total in duckdb.sql(query).fetchall()}
+
+
+def read(archive: str) -> dict[str, list[dict[str, list[int]]]]:
+    iceberg, delta = f"{archive}/_tables/iceberg", f"{archive}/_tables/files"
+    listed = f"SELECT snapshot_id FROM iceberg_snapshots('{iceberg}') ORDER BY sequence_number"
+    snapshots = [one for (one,) in duckdb.sql(listed).fetchall()]
+    versions = sorted(int(path.stem) for path in Path(delta, "_delta_log").glob("*.json"))
+    return {
+        "iceberg": [
+            sums(f"iceberg_scan('{iceberg}', snapshot_from_id = {one}::UBIGINT)")
+            for one in snapshots
+        ],
+        "iceberg now": [sums(f"iceberg_scan('{iceberg}')")],
+        "delta": [sums(f"delta_scan('{delta}', version = {one})") for one in versions],
+        "delta now": [sums(f"delta_scan('{delta}')")],
+    }
+
+
+if __name__ == "__main__":
+    load_extensions()
+    if len(sys.argv) > 2:
+        program = sys.argv[2].replace("/data/archive", sys.argv[1])
+        kept = [line for line in program.splitlines() if "INSTALL" not in line]
+        exec("\n".join(kept))
+    else:
+        json.dump(read(sys.argv[1]), sys.stdout)
