@@ -26,7 +26,7 @@ RULES: dict[str, frozenset[str]] = {
     "protocol": frozenset({"model"}),
     "filtering": frozenset({"model"}),
     # Of the protocol only the record codec, one record at a time or many, and what it rests on.
-    "store": frozenset({"model", "protocol.messages"}),
+    "store": frozenset({"model", "protocol.messages", "logs.loggers"}),
     "remoting": frozenset({"protocol", "tls", "metrics", *PROCESS, "model"}),
     "replication": frozenset({"store", "remoting", "protocol", "tls", *PROCESS, "model"}),
     "access": frozenset({"remoting", "protocol", "metrics", *PROCESS, "model"}),
@@ -74,6 +74,7 @@ RULES: dict[str, frozenset[str]] = {
             "protocol.codes",
             "protocol.messages",
             "store.reading",
+            "logs.loggers",
             "runtime.clock",
             "runtime.state_files.file_lock",
             "runtime.randomness",

@@ -11,8 +11,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-import structlog
-
 from cometmq.client.access import PLAIN, Access
 from cometmq.client.cluster.broker_api import BrokerApi
 from cometmq.client.cluster.heartbeat import HEARTBEAT_INTERVAL_S, Heartbeats
@@ -31,6 +29,7 @@ from cometmq.errors import (
     RouteNotFoundError,
 )
 from cometmq.forks import PROCESS
+from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.model.route import MASTER_ID
@@ -54,7 +53,7 @@ from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 UNREGISTER_TIMEOUT_S: Final = 1.0
 

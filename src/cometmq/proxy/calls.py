@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
-import structlog
 
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy.config import MAX_CALLS
 from cometmq.proxy.gate import Gate
@@ -19,7 +19,7 @@ from cometmq.proxy.statuses import RefusedError, status, status_of
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.sockets.addresses import bare_host
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MESSAGING: Final = "apache.rocketmq.v2.MessagingService"
 ADMIN: Final = "apache.rocketmq.v2.Admin"

@@ -12,18 +12,18 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Final
 
-import structlog
 import typer
 
 from cometmq.cli.forms import Form, Output
 from cometmq.cli.pipeline.failure import StoppedError, said_in_a_sentence, stoppable
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.catalogue import PIPELINES
 
 if TYPE_CHECKING:
     from cometmq.pipelines.report import Report
 
-log: Final = structlog.get_logger(__name__)
+log: Final = get_logger(__name__)
 
 _SETTINGS: Final = {
     # Spark's own bars would be drawn over ours.

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from cometmq.client.consuming.consume_hooks import Admission
 from cometmq.client.consuming.popped_queues import level_of
 from cometmq.client.consuming.pulled_message import PulledMessage
@@ -29,6 +27,7 @@ from cometmq.errors import (
     DamagedMessageError,
     IllegalArgumentError,
 )
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
@@ -39,7 +38,7 @@ from cometmq.model.subscription import MessageSelector
 from cometmq.protocol.bodies.consumers import ConsumerRunningInfo
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 BEGIN_RETRY_S: Final = 1.0
 # The delay after which this member itself returns a message again, where nobody chose another.

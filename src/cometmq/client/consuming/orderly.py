@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-import structlog
-
 from cometmq.client.consuming.consume_hooks import ConsumeHooks
 from cometmq.client.consuming.consume_stats import ConsumeStats
 from cometmq.client.consuming.consumption import Cause, Finish
@@ -16,6 +14,7 @@ from cometmq.client.consuming.listening import ConsumeJob, Listener, ListenerRun
 from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.durations import milliseconds
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
@@ -23,7 +22,7 @@ from cometmq.model.results import ConsumeResult
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SUSPEND_MS: Final = 1000
 SUSPEND_MIN_MS: Final = 10

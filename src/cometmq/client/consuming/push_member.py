@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-import structlog
-
 from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
 from cometmq.client.consuming.consumption import (
@@ -43,6 +41,7 @@ from cometmq.client.pulling.damage import DamageControl
 from cometmq.client.pulling.process_queue import ProcessQueue, failures_text
 from cometmq.client.pulling.puller import PullContext, QueuePuller
 from cometmq.errors import ClientStateError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.names import is_retry_topic, retry_topic
 from cometmq.model.queue import MessageQueue
@@ -56,7 +55,7 @@ from cometmq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, Cons
 from cometmq.protocol.fastjson.queue_table import queue_table
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PERSIST_INTERVAL_S: Final = 5.0
 
