@@ -91,7 +91,7 @@ LIGHT: dict[str, frozenset[str]] = {"store.reading": frozenset({"model", "protoc
 # These stand above all rooms; no room may import them.
 ABOVE = frozenset({"testing", "cli"})
 # These lie below all rooms.
-FOR_ALL = frozenset({"errors", "forks", "_version"})
+FOR_ALL = frozenset({"errors", "extras", "forks", "_lazy", "_version"})
 # Modules beside the rooms: those that only re-export, the loader of compiled modules, and `otel`,
 # which nothing else may import, because it needs an extra.
 FACADES = frozenset({"__init__", "aio", "__main__", "_compiled", "otel"})

@@ -6,7 +6,6 @@ Java: MQClientInstance, MQClientManager.
 from __future__ import annotations
 
 import asyncio
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
@@ -28,7 +27,7 @@ from cometmq.errors import (
     RequestTimeoutError,
     RouteNotFoundError,
 )
-from cometmq.forks import PROCESS
+from cometmq.forks import PROCESS, in_each_child
 from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.names import AUTO_CREATE_TOPIC
@@ -341,7 +340,7 @@ def _leave_to_parent() -> None:
     _instances = weakref.WeakKeyDictionary()
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+in_each_child(_leave_to_parent)
 
 
 def acquire_instance(
