@@ -133,6 +133,8 @@ def test_a_producer_does_not_import_what_it_does_not_use() -> None:
     code = "import sys\nfrom cometmq import Producer\nprint(*sys.modules)"
     loaded = set(run(code, []).split())
     assert not loaded & {*others_than_the_client(), "lz4", "backports.zstd", "http", "email"}
+    rooms = ("admin", "broker", "store", "client.consuming", "client.popping")
+    assert not loaded & {f"cometmq.{room}" for room in rooms}
 
 
 @pytest.mark.parametrize(
