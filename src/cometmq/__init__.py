@@ -7,10 +7,8 @@ clients under the same names.
 not import the clients.
 """
 
-import lazy_loader
-
-from cometmq import _compiled
+from cometmq import _compiled, _lazy
 
 _compiled.install()  # before the import of any module that may have a compiled form
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__)

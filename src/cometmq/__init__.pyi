@@ -24,13 +24,12 @@ from .client.producing.selectors import select_by_hash
 from .client.producing.transaction_producer import TransactionListener
 from .client.sync import (
     LitePullConsumer,
-    Producer,
     PulledMessage,
     PushConsumer,
     ReceivedMessage,
     SimpleConsumer,
-    TransactionProducer,
 )
+from .client.sync_producers import Producer, TransactionProducer
 from .errors import CometMQError
 from .model.message import Message, MessageExt
 from .model.queue import MessageQueue

@@ -105,7 +105,8 @@ def state() -> str:
         return "not compiled; see scripts/compile"
     if not _file(LIBRARY).is_file():
         return "compiled for another Python; run scripts/compile"
-    if (NATIVE / "sources").read_text() != checksums():
+    # An installation is not edited, and 300 files would be read at each start.
+    if is_checkout() and (NATIVE / "sources").read_text() != checksums():
         return "the sources have changed since; run scripts/compile"
     return ""
 

@@ -2,6 +2,8 @@
 
 CometMQError
 ├── ConfigError               a key, a value or a file of the configuration does not fit
+│   └── MissingExtraError     a feature needs a package that is not installed (also a
+│                             ModuleNotFoundError)
 ├── IllegalArgumentError      a caller's value breaks a rule (also a ValueError)
 │   ├── UnencodableError      a value does not fit the codec of its topic
 │   ├── FilterExpressionError an SQL92 expression that does not parse
@@ -148,6 +150,10 @@ def _unpickled(
 
 class ConfigError(CometMQError):
     """A configuration file, key or value does not fit; the message names it and the remedy."""
+
+
+class MissingExtraError(ConfigError, ModuleNotFoundError):
+    """A feature needs a package that is not installed; the message has the command that installs it."""
 
 
 class IllegalArgumentError(CometMQError, ValueError):

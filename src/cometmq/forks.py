@@ -9,6 +9,7 @@ sockets out of the parent's poll set.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Final
 
 
@@ -30,6 +31,12 @@ class Process:
         self.generation += 1
 
 
+def in_each_child(run: Callable[[], object]) -> None:
+    """Have `run` called in each forked child, in the order of these calls. Windows has no forks."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=run)
+
+
 PROCESS: Final = Process()
-# Registered before all other hooks: a child runs them in the order of their registration.
-os.register_at_fork(after_in_child=PROCESS._forked)  # noqa: SLF001 - its own module
+# Before all other hooks.
+in_each_child(PROCESS._forked)  # noqa: SLF001 - its own module

@@ -15,16 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-try:
-    from opentelemetry import context as contexts
-    from opentelemetry import metrics, propagate, trace
-    from opentelemetry.trace import Link, SpanKind, StatusCode
-except ImportError as error:
-    raise ImportError(
-        "cometmq.otel needs the package opentelemetry-api; install the extra: "
-        "pip install cometmq[otel]"
-    ) from error
-
 from cometmq._version import __version__
 from cometmq.client.hooks import (
     CommunicationMode,
@@ -33,10 +23,16 @@ from cometmq.client.hooks import (
     SendContext,
     SendMessageHook,
 )
+from cometmq.extras import needs
 from cometmq.model import properties as p
 from cometmq.model.message import Message
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.surroundings import current
+
+with needs("otel", "cometmq.otel"):
+    from opentelemetry import context as contexts
+    from opentelemetry import metrics, propagate, trace
+    from opentelemetry.trace import Link, SpanKind, StatusCode
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -1,5 +1,7 @@
 """Provides a broker for taskiq: tasks are messages of a topic, workers are members of a group (the extra `taskiq`).
 
+from cometmq.extras import needs
+from cometmq.logs.loggers import get_logger
 from cometmq.taskiq import RocketMQBroker
 
 broker = RocketMQBroker("127.0.0.1:9876")
@@ -19,24 +21,20 @@ from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Any, Final
 
-import structlog
-
 from cometmq.aio import Producer, ReceivedMessage, SimpleConsumer
 from cometmq.client.limits import check_range
 from cometmq.errors import ClientStateError, CometMQError, IllegalArgumentError
+from cometmq.extras import needs
+from cometmq.logs.loggers import get_logger
 from cometmq.model.durations import Duration, milliseconds
 from cometmq.model.message import Message
 from cometmq.runtime.back_off import BackOff
 from cometmq.runtime.tasks import TaskOwner
 
-try:
+with needs("taskiq", "cometmq.taskiq"):
     from taskiq import AckableMessage, AsyncBroker, BrokerMessage
-except ImportError as error:
-    raise ImportError(
-        "cometmq.taskiq needs the package taskiq; install the extra: pip install 'cometmq[taskiq]'"
-    ) from error
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # A message is hidden for longer when this part of its time is over: two attempts may fail.
 _RENEWALS: Final = 3

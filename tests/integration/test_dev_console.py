@@ -15,7 +15,7 @@ import pytest
 from tests.integration.test_dev_json import dev, told
 from tests.waits import WAIT_S
 
-from cometmq.cli.dev import console as dev_console
+from cometmq import extras
 from cometmq.cli.dev.console import DevConsole, console_for
 from cometmq.cli.dev.screen import access_lines
 from cometmq.cli.dev.servers import DevPlan
@@ -94,7 +94,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(
 ) -> None:
     plan = DevPlan(root=tmp_path, host="127.0.0.1", port=0, broker_port=0)
     assert isinstance(console_for(plan, wanted=None, port=None), DevConsole)
-    monkeypatch.setattr(dev_console, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "lacking", lambda *packages: packages[0])
     assert console_for(plan, wanted=None, port=None) is None
     assert console_for(plan, wanted=False, port=None) is None
     with pytest.raises(ConfigError, match=r"pip install 'cometmq\[console\]'"):

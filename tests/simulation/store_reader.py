@@ -29,7 +29,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import lz4.frame
-import zstandard
+from backports import zstd
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -367,7 +367,7 @@ def _unpacked(data: bytes, start: int, position: int) -> Record | None:
     elif sys_flag & _COMPRESSED:
         try:
             body = _decompressed(body, sys_flag)
-        except (zlib.error, zstandard.ZstdError, RuntimeError) as error:
+        except (zlib.error, zstd.ZstdError, RuntimeError) as error:
             fault = f"its body is no compressed one: {error}"
     return Record(
         position,
@@ -393,7 +393,7 @@ def _decompressed(body: bytes, sys_flag: int) -> bytes:
     if kind == 0x100:
         return bytes(lz4.frame.decompress(body))
     if kind == 0x200:
-        return zstandard.ZstdDecompressor().decompressobj().decompress(body)
+        return zstd.decompress(body)
     return zlib.decompress(body)
 
 

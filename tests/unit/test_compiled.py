@@ -30,6 +30,12 @@ def test_unchanged_sources_are_told_from_changed_ones(native: Path) -> None:
     assert "sources have changed" in _compiled.state()
 
 
+def test_an_installation_reads_no_sources(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_compiled, "is_checkout", lambda: False)
+    monkeypatch.setattr(_compiled, "checksums", lambda: pytest.fail("it read the sources"))
+    assert _compiled.state() == ""
+
+
 def test_every_hot_module_is_among_the_sources_that_count(native: Path) -> None:
     seen = {line.partition(" ")[2] for line in (native / "sources").read_text().splitlines()}
     assert {f"{module.replace('.', '/')}.py" for module in _compiled.HOT} <= seen

@@ -15,7 +15,7 @@ from typing import Any
 
 import lz4.frame
 import pytest
-import zstandard
+from backports import zstd
 from tests.batches import decode_batch
 from tests.growth import check_growth, cpu_seconds
 from tests.json_text import pretty
@@ -261,7 +261,7 @@ DECODERS: dict[str, tuple[Callable[[int], Any], Work, int]] = {
         2048 * _KIB,
     ),
     "ZSTD that inflates": (
-        lambda n: zstandard.compress(bytes(n)),
+        lambda n: zstd.compress(bytes(n)),
         decompressed(COMPRESSION_ZSTD),
         2048 * _KIB,
     ),

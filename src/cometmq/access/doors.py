@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import structlog
-
 from cometmq.access.config import AccessConfig
+from cometmq.logs.loggers import get_logger
 from cometmq.remoting.protected import ProtectedMode
 from cometmq.runtime.sockets.addresses import bare_host, is_loopback, join_address
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def requests_protection(access: AccessConfig, server: str) -> ProtectedMode | None:

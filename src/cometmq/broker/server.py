@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, TypeVar
 
-import structlog
-
 from cometmq.access.choice import choose_rules, users_of
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
@@ -55,6 +53,7 @@ from cometmq.broker.traffic import Traffic
 from cometmq.broker.transactions.service import TransactionService
 from cometmq.errors import ConfigError
 from cometmq.filtering import sql92
+from cometmq.logs.loggers import get_logger
 from cometmq.metrics.catalogue import Server
 from cometmq.protocol.messages.ids import pack_host
 from cometmq.remoting.access import AdminAccess
@@ -86,7 +85,7 @@ if TYPE_CHECKING:
     from cometmq.remoting.monitoring import Monitoring
     from cometmq.replication.slave import ReplicationSlave
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 ServiceT = TypeVar("ServiceT", bound=Service)
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-import structlog
 
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.state_files.json_file import JsonFile
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FILE_NAME: Final = "tables.json"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
-import structlog
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.groups import GroupManager
@@ -20,6 +19,7 @@ from cometmq.broker.table_marks import FILE_NAME, TableMarks, read_marks
 from cometmq.broker.topics.journal import TopicJournal
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.bodies.cluster import (
     ConsumerOffsetSerializeWrapper,
@@ -34,7 +34,7 @@ from cometmq.runtime.state_files.json_file import JsonFile
 from cometmq.runtime.state_files.state_writer import Capture, StateWriter
 from cometmq.runtime.workers import THREADS, Workers
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -15,13 +15,12 @@ from enum import Enum
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-import structlog
-
 from cometmq.client.cluster.broker_api import PullAnswer, answer_in
 from cometmq.client.instance import ClientInstance
 from cometmq.client.pulling.puller import PULL_TIMEOUT_S, lite_header
 from cometmq.errors import CometMQError, RouteNotFoundError
 from cometmq.filtering.tags import selects_all
+from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import PullStatus
 from cometmq.model.subscription import SubscriptionData
@@ -30,7 +29,7 @@ from cometmq.protocol.header import header_to_ext
 from cometmq.runtime.back_off import BackOff
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_PULLS: Final = 16
 MAX_MESSAGES: Final = 1024

@@ -13,14 +13,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
-
 from cometmq.errors import CometMQError, Stored
+from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.runtime.back_off import BackOff
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FIRST_PAUSE_S: Final = 0.05
 

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Annotated, Any, Final
 
 import typer
+import typer.core
 
 from cometmq import _compiled
 from cometmq._version import __version__
@@ -21,10 +22,12 @@ from cometmq.errors import (
     CometMQError,
     ConfigError,
     IllegalArgumentError,
+    MissingExtraError,
     StoreFullError,
     StoreLockedError,
     StoreUnusableError,
 )
+from cometmq.extras import needs
 from cometmq.logs.line_writer import reserve_standard_descriptors
 from cometmq.logs.plain import plain
 
@@ -36,21 +39,22 @@ _GIVEN_WRONG = (
     StoreFullError,
 )
 
-# The place of each command: the module in `cometmq.cli`, and the function or typer application in it. A
-# module is imported when its command is called, so that no command waits for the imports of others.
-_COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "dev": ("dev.command", "dev"),
-    "namesrv": ("servers.namesrv", "namesrv"),
-    "broker": ("servers.broker", "broker"),
-    "proxy": ("servers.proxy", "proxy"),
-    "console": ("servers.console", "app"),
-    "doctor": ("doctor.command", "doctor"),
-    "probe": ("doctor.command", "probe"),
-    "pipeline": ("pipeline.command", "pipeline"),
-    "admin": ("admin.app", "app"),
-    "explain": ("explain.command", "app"),
-    "bench": ("bench.command", "app"),
-    "store": ("store.command", "app"),
+# The place of each command: the module in `cometmq.cli`, and the function or typer application in it; and
+# the extra that brings what it needs. A module is imported when its command is called, so that no command
+# waits for the imports of others.
+_COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
+    "dev": ("dev.command", "dev", "server"),
+    "namesrv": ("servers.namesrv", "namesrv", "server"),
+    "broker": ("servers.broker", "broker", "server"),
+    "proxy": ("servers.proxy", "proxy", "proxy"),
+    "console": ("servers.console", "app", "console"),
+    "doctor": ("doctor.command", "doctor", "server"),
+    "probe": ("doctor.command", "probe", "server"),
+    "pipeline": ("pipeline.command", "pipeline", "spark"),
+    "admin": ("admin.app", "app", "server"),
+    "explain": ("explain.command", "app", "server"),
+    "bench": ("bench.command", "app", "server"),
+    "store": ("store.command", "app", "server"),
 }
 
 
@@ -68,14 +72,44 @@ class _Commands(Group):
 
 
 def _built(name: str) -> Any:
-    module, attribute = _COMMANDS[name]
-    found = getattr(import_module(f"cometmq.cli.{module}"), attribute)
+    module, attribute, extra = _COMMANDS[name]
+    what = f"cometmq {name}"
     holder = typer.Typer()
+    try:
+        with needs(extra, what):
+            found = getattr(import_module(f"cometmq.cli.{module}"), attribute)
+    except MissingExtraError as error:
+        return _Missing(name, error)
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name)
     else:
         holder.command(name, cls=_class_of(name))(found)
-    return typer.main.get_group(holder).commands[name]
+    command = typer.main.get_group(holder).commands[name]
+    invoke = command.invoke
+
+    def invoke_with_its_packages(context: Any) -> Any:
+        with needs(extra, what):
+            return invoke(context)
+
+    setattr(command, "invoke", invoke_with_its_packages)  # noqa: B010 - mypy minds it written out
+    return command
+
+
+class _Missing(typer.core.TyperCommand):
+    """Stands for a command that lacks its packages: the list shows it, and a call ends with the error."""
+
+    def __init__(self, name: str, error: MissingExtraError) -> None:
+        settings = {
+            "ignore_unknown_options": True,
+            "allow_extra_args": True,
+            "help_option_names": [],
+        }
+        super().__init__(name, context_settings=settings, help=f"Not installed: {error}")
+        self._error = error
+
+    def invoke(self, ctx: Any) -> Any:
+        del ctx  # whatever was asked, it is missing
+        raise self._error
 
 
 def _class_of(name: str) -> type[Command]:

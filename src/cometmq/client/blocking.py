@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import inspect
-import os
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine
@@ -17,7 +16,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from cometmq.client.options import NamesOptions
 from cometmq.client.running import Lifecycle, check_main_thread
 from cometmq.errors import ClientStateError
-from cometmq.forks import PROCESS
+from cometmq.forks import PROCESS, in_each_child
 from cometmq.runtime.portal import LoopThread
 from cometmq.runtime.signals import blocking_stop
 from cometmq.runtime.surroundings import current
@@ -79,7 +78,7 @@ class _SharedLoopThread:
 
 _shared = _SharedLoopThread()
 atexit.register(_shared.warn_unclosed)
-os.register_at_fork(after_in_child=_shared.leave_to_parent)
+in_each_child(_shared.leave_to_parent)
 
 
 class BlockingFace(NamesOptions):

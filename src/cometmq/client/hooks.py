@@ -15,15 +15,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-import structlog
-
 from cometmq.errors import CometMQError, IllegalArgumentError, SendForbiddenError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import LocalTransactionState, SendResult
 from cometmq.remoting.hooks import RpcHook
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class CommunicationMode(Enum):

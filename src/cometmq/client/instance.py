@@ -6,12 +6,9 @@ Java: MQClientInstance, MQClientManager.
 from __future__ import annotations
 
 import asyncio
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
-
-import structlog
 
 from cometmq.client.access import PLAIN, Access
 from cometmq.client.cluster.broker_api import BrokerApi
@@ -30,7 +27,8 @@ from cometmq.errors import (
     RequestTimeoutError,
     RouteNotFoundError,
 )
-from cometmq.forks import PROCESS
+from cometmq.forks import PROCESS, in_each_child
+from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.model.route import MASTER_ID
@@ -54,7 +52,7 @@ from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 UNREGISTER_TIMEOUT_S: Final = 1.0
 
@@ -342,7 +340,7 @@ def _leave_to_parent() -> None:
     _instances = weakref.WeakKeyDictionary()
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+in_each_child(_leave_to_parent)
 
 
 def acquire_instance(

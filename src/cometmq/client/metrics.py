@@ -15,11 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
 from cometmq.client.hooks import (
     ConsumeContext,
     ConsumeMessageHook,
@@ -29,8 +24,15 @@ from cometmq.client.hooks import (
 )
 from cometmq.client.lifecycle import ClientLoad
 from cometmq.errors import IllegalArgumentError
+from cometmq.extras import needs
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.surroundings import current
+
+with needs("metrics", "ClientMetrics"):
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.metrics_core import Metric
+    from prometheus_client.registry import Collector
 
 # How many topics have series of their own; the others share those of the topic REST.
 MAX_TOPICS: Final = 1000

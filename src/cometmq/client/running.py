@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Generic, Self, TypeVar
 
-from cometmq.client.logs import use_standard_logging
 from cometmq.client.options import NamesOptions
 from cometmq.errors import ClientStateError, ForkedClientError
 from cometmq.forks import PROCESS
@@ -73,7 +72,6 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
         if self._state is not _State.NEW:
             raise ClientStateError(f"{self._name()} {self._state.value}; it can be started once")
         self._check_ready()
-        use_standard_logging()
         self._state = _State.STARTING
         try:
             instance = await self._enter()

@@ -1,7 +1,7 @@
-"""Provides the blocking clients, which run the asyncio clients on one background loop thread.
+"""Provides the blocking consumers, which run the asyncio consumers on one background loop thread.
 
 No rule of RocketMQ lives here. Parameters, results and errors are those of the asyncio classes
-(`cometmq.client.producing.producer`, `cometmq.client.consuming.push_consumer`), whose docstrings
+(`cometmq.client.consuming.push_consumer`, for producers `cometmq.client.producing.producer`), whose docstrings
 explain them; a test keeps the signatures equal. Any thread may call any method, except from a
 coroutine listener: it runs on the loop thread itself and must use `cometmq.aio`.
 """
@@ -17,11 +17,9 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from cometmq.client.blocking import awaited
 from cometmq.client.blocking_client import BlockingClient
 from cometmq.client.consuming.group_consumer import GroupConsumer as AsyncGroupConsumer
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
@@ -31,24 +29,13 @@ from cometmq.client.consuming.push_consumer import PushConsumer as AsyncPushCons
 from cometmq.client.options import takes
 from cometmq.client.popping.message import ReceivedMessage as AsyncReceivedMessage
 from cometmq.client.popping.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
-from cometmq.client.producing.producer import Producer as AsyncProducer
-from cometmq.client.producing.producer import (
-    RequestCallback,
-    SendCallback,
-)
-from cometmq.client.producing.selectors import QueueSelector
-from cometmq.client.producing.transaction_producer import (
-    TransactionProducer as AsyncTransactionProducer,
-)
 from cometmq.model.durations import Duration, Moment
-from cometmq.model.message import Message, MessageExt
+from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
     DamageCounts,
     PullResult,
     QueueLag,
-    SendResult,
-    TransactionSendResult,
 )
 from cometmq.model.subscription import SUB_ALL
 
@@ -56,144 +43,6 @@ AsyncT = TypeVar("AsyncT")
 BlockingT = TypeVar("BlockingT")
 # Runs a coroutine on the loop thread and returns its result.
 _Call = Callable[[Coroutine[Any, Any, Any]], Any]
-
-
-class Producer(BlockingClient, of=AsyncProducer):
-    """Sends messages like `cometmq.aio.Producer`, whose text follows in `help`, but blocks.
-
-    Use `with` for `async with`, and no `await`. Any thread may call the methods. `send_async` and
-    `request_async` return futures of concurrent.futures, and call their callbacks on the loop
-    thread.
-    """
-
-    @takes(AsyncProducer)
-    def __init__(self, asynchronous: AsyncProducer) -> None:
-        self._async: AsyncProducer = asynchronous
-        super().__init__(asynchronous)
-
-    def send(
-        self,
-        message: Message,
-        *,
-        timeout_ms: Duration | None = None,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-        key: Any = None,
-    ) -> SendResult:
-        return self._call(
-            self._async.send(
-                message, timeout_ms=timeout_ms, queue=queue, selector=selector, key=key
-            )
-        )
-
-    def send_async(
-        self,
-        message: Message,
-        callback: SendCallback | None = None,
-        *,
-        timeout_ms: Duration | None = None,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-        key: Any = None,
-    ) -> Future[SendResult]:
-        return self._submit(
-            awaited(
-                self._async.send_async,
-                message,
-                callback,
-                timeout_ms=timeout_ms,
-                queue=queue,
-                selector=selector,
-                key=key,
-            )
-        )
-
-    def request(
-        self,
-        message: Message,
-        *,
-        timeout_ms: Duration | None = None,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-        key: Any = None,
-    ) -> MessageExt:
-        return self._call(
-            self._async.request(
-                message, timeout_ms=timeout_ms, queue=queue, selector=selector, key=key
-            )
-        )
-
-    def request_async(
-        self,
-        message: Message,
-        callback: RequestCallback | None = None,
-        *,
-        timeout_ms: Duration | None = None,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-        key: Any = None,
-    ) -> Future[MessageExt]:
-        return self._submit(
-            awaited(
-                self._async.request_async,
-                message,
-                callback,
-                timeout_ms=timeout_ms,
-                queue=queue,
-                selector=selector,
-                key=key,
-            )
-        )
-
-    def send_oneway(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        selector: QueueSelector | None = None,
-        key: Any = None,
-    ) -> None:
-        self._call(self._async.send_oneway(message, queue=queue, selector=selector, key=key))
-
-    @property
-    def unsent(self) -> list[Message]:
-        return self._async.unsent
-
-    def send_batch(
-        self,
-        messages: Iterable[Message],
-        *,
-        timeout_ms: Duration | None = None,
-        queue: MessageQueue | None = None,
-    ) -> SendResult:
-        return self._call(self._async.send_batch(messages, timeout_ms=timeout_ms, queue=queue))
-
-    def recall(self, topic: str, recall_handle: str, *, timeout_ms: Duration | None = None) -> str:
-        return self._call(self._async.recall(topic, recall_handle, timeout_ms=timeout_ms))
-
-    def queues(self, topic: str) -> list[MessageQueue]:
-        return self._call(self._async.queues(topic))
-
-
-class TransactionProducer(Producer, of=AsyncTransactionProducer):
-    """Sends messages like `cometmq.aio.TransactionProducer`, whose text follows in `help`, but
-    blocks.
-
-    Use `with` for `async with`, and no `await`. Any thread may call the methods. Listeners that are
-    functions run in threads of the producer's own.
-    """
-
-    @takes(AsyncTransactionProducer)
-    def __init__(self, asynchronous: AsyncTransactionProducer) -> None:
-        self._async = self._transactional = asynchronous
-        BlockingClient.__init__(self, asynchronous)
-
-    def send_in_transaction(
-        self, message: Message, arg: Any = None, *, timeout_ms: Duration | None = None
-    ) -> TransactionSendResult:
-        return self._call(
-            self._transactional.send_in_transaction(message, arg, timeout_ms=timeout_ms)
-        )
 
 
 class _GroupConsumer(BlockingClient, of=AsyncGroupConsumer):

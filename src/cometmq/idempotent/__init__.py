@@ -22,7 +22,7 @@ before the store noted it has the work done again. Where that must not happen, d
 the key in one transaction of your own database.
 
 Stores: MemoryStore for one process and no restart, SQLiteStore for the processes of one host,
-RedisStore (`pip install cometmq[redis]`) for many hosts. A store of your own needs the methods of
+RedisStore (`pip install 'cometmq[redis]'`) for many hosts. A store of your own needs the methods of
 KeyStore.
 """
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
-import structlog
-
 from cometmq.client.consuming.listening import (
     CoroutineListener,
     FunctionListener,
@@ -20,10 +18,11 @@ from cometmq.client.consuming.listening import (
 from cometmq.client.consuming.nothing_returned import check_none_means
 from cometmq.errors import IllegalArgumentError, KeyStoreError
 from cometmq.idempotent.keys import MAX_KEY_LENGTH, KeyState, KeyStore, check_seconds
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.results import ConsumeReport, ConsumeResult
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,6 +10,7 @@ import importlib
 from typing import Any, Final, Self
 
 from cometmq.errors import ConfigError, KeyStoreError
+from cometmq.extras import needs
 from cometmq.idempotent.keys import WEEK_S, Begun, KeyState, check_seconds, new_token
 
 PREFIX: Final = "cometmq:idempotent:"
@@ -57,12 +58,8 @@ class RedisStore:
         self, url: str, *, keep_s: float = WEEK_S, prefix: str = PREFIX, **options: Any
     ) -> None:
         check_seconds("keep_s", keep_s)
-        try:
+        with needs("redis", "RedisStore"):
             redis: Any = importlib.import_module("redis")
-        except ImportError as error:
-            raise ConfigError(
-                "RedisStore needs the package redis; install the extra: pip install cometmq[redis]"
-            ) from error
         self._url = url
         self._keep_ms = round(keep_s * 1000)
         self._prefix = prefix

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-import structlog
-
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.logs.setup import change_log_level, check_log_is_ours
 from cometmq.namesrv.config import CHANGEABLE_KEYS, CONFIG_CLASSES, NAMESRV_PROMISES, NamesrvConfig
 from cometmq.namesrv.kv_config import KvConfig
@@ -36,7 +35,7 @@ from cometmq.runtime.slices import run_slices
 from cometmq.runtime.state_files.json_file import JsonFile
 from cometmq.runtime.state_files.state_writer import StateWriter
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How many letters of a value are logged; a value may be as long as a page.
 _LOGGED_LETTERS: Final = 200

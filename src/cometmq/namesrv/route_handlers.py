@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-import structlog
-
 from cometmq.errors import RemotingError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.route import TopicRouteData
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.namesrv.kept_routes import KeptRoutes
@@ -32,7 +31,7 @@ from cometmq.runtime.clock import Clock
 from cometmq.runtime.garbage import resting
 from cometmq.runtime.sockets.addresses import bare_host, is_loopback
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _ZONE_NAME: Final = "__ZONE_NAME"
 _ZLIB_MAGIC: Final = b"\x78"

@@ -9,14 +9,13 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import structlog
-
 from cometmq.access.choice import choose_rules
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
 from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
 from cometmq.access.rules import Identity
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.metrics import catalogue as metric_catalogue
 from cometmq.metrics.catalogue import Server
 from cometmq.metrics.exposition import Exposition
@@ -46,7 +45,7 @@ from cometmq.tls.server import server_tls
 if TYPE_CHECKING:
     from cometmq.remoting.monitoring import Monitoring
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class NameServer:

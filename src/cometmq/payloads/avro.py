@@ -18,6 +18,7 @@ from uuid import UUID
 import msgspec
 
 from cometmq.errors import IllegalArgumentError
+from cometmq.extras import needs
 from cometmq.model.message import Message
 from cometmq.payloads.avro_walk import AvroWalk
 from cometmq.payloads.codec import Codec, Encoded
@@ -36,12 +37,8 @@ class AvroSchema:
     """
 
     def __init__(self, schema: str | Mapping[str, Any] | list[Any]) -> None:
-        try:
+        with needs("avro", "an Avro schema"):
             import fastavro
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"{error.name} is missing: pip install 'cometmq[avro]'", name=error.name
-            ) from error
 
         self.text = schema if isinstance(schema, str) else json.dumps(schema, sort_keys=True)
         if len(self.text.encode()) > MAX_SCHEMA_BYTES:

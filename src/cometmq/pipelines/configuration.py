@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-import structlog
 
 from cometmq.errors import CometMQError, ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.catalogue import PIPELINES
 from cometmq.runtime.spelling import likely_meant
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
-import structlog
 
 from cometmq._version import __version__
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy import front_config
 from cometmq.proxy.config import MAX_CALLS
@@ -23,7 +23,7 @@ from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.sockets.addresses import bare_host
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MESSAGING: Final = "apache.rocketmq.v2.MessagingService"
 ADMIN: Final = "apache.rocketmq.v2.Admin"

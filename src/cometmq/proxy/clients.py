@@ -8,11 +8,11 @@ from functools import partial
 from typing import Final
 
 import grpc
-import structlog
 
 from cometmq.client.instance import ClientInstance
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
+from cometmq.logs.loggers import get_logger
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.model.subscription import (
     EXPRESSION_SQL92,
@@ -36,7 +36,7 @@ from cometmq.proxy.statuses import RefusedError, ok
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How many commands may wait in a stream for the client to read them.
 MAX_WAITING_COMMANDS: Final = 256

@@ -11,9 +11,8 @@ import asyncio
 import ssl
 from typing import Final
 
-import structlog
-
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.logs.rare_line import RareLine
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy import front_config
@@ -30,7 +29,7 @@ from cometmq.runtime.tasks import TaskOwner
 from cometmq.tls.handshakes import Door, Handshakes
 from cometmq.tls.server import ServerTls
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _BACKLOG: Final = 1024
 _SWEEP_S: Final = 1.0

@@ -17,10 +17,9 @@ from datetime import UTC, datetime
 from hmac import compare_digest
 from typing import Any, Final, NamedTuple
 
-import structlog
-
 from cometmq.access.config import AccessConfig
 from cometmq.access.users.policies import resource_of
+from cometmq.logs.loggers import get_logger
 from cometmq.logs.rare_line import RareLine
 from cometmq.model import names
 from cometmq.protocol.request_type import Action, ResourceKind
@@ -30,7 +29,7 @@ from cometmq.proxy.statuses import RefusedError
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.clock import Clock
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 ALGORITHM: Final = "MQv2-HMAC-SHA1"
 _LONGEST_HEADER: Final = 1_024

@@ -10,12 +10,11 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from cometmq.client.instance import ClientInstance
 from cometmq.client.popping.acknowledging import Acknowledgements
 from cometmq.client.popping.received import Receipt
 from cometmq.errors import CometMQError, ProtocolError
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol.pop.handle import PopHandle
 from cometmq.proxy.clients import Clients
 from cometmq.proxy.config import MAX_REMEMBERED, MAX_RENEWED_HANDLES
@@ -23,7 +22,7 @@ from cometmq.proxy.keys import ProxySettings
 from cometmq.proxy.statuses import RefusedError
 from cometmq.proxy.wire import messaging_pb2 as wire
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _STEPS_MS: Final = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
 _AT_ONCE: Final = 64

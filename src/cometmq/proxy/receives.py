@@ -9,12 +9,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-import structlog
-
 from cometmq.client.instance import ClientInstance
 from cometmq.client.popping.received import Receipt, popped_messages
 from cometmq.errors import CometMQError
 from cometmq.filtering.tags import accepts, selects_all
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.pop.headers import INIT_MAX, PopMessageRequestHeader
@@ -31,7 +30,7 @@ from cometmq.proxy.statuses import RefusedError, ok, status
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _ANY_QUEUE: Final = -1
 _ANSWER_S: Final = 5.0

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import grpc.aio
-import structlog
 
 from cometmq.access.credentials import inner_credentials
 from cometmq.client.access import PLAIN, Access
 from cometmq.client.identity import DEFAULT_INSTANCE_NAME
 from cometmq.client.instance import acquire_instance, release_instance
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy.accounts import Accounts
 from cometmq.proxy.acknowledgements import AckCalls
@@ -48,7 +48,7 @@ from cometmq.tls.server import server_tls
 if TYPE_CHECKING:
     from cometmq.remoting.monitoring import Monitoring
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _EXPIRE_S: Final = 10.0
 # How long a connection may take to begin HTTP/2, and how long it may have no call (Java:

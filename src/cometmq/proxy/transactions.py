@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import structlog
-
 from cometmq.client.instance import ClientInstance
 from cometmq.client.pulling.received import decompress_body
+from cometmq.logs.loggers import get_logger
 from cometmq.model.sysflag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from cometmq.protocol import requests
 from cometmq.protocol.headers import (
@@ -30,7 +29,7 @@ from cometmq.proxy.statuses import RefusedError, ok
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.remoting.connection import Connection
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _VERDICTS: Final = {wire.COMMIT: TRANSACTION_COMMIT, wire.ROLLBACK: TRANSACTION_ROLLBACK}
 _LONGEST_ID: Final = 1024

@@ -18,16 +18,16 @@ from typing import Any, Final, cast
 from urllib.parse import parse_qs, unquote
 
 import h11
-import structlog
 
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.remoting.protected import ProtectedMode
 from cometmq.runtime.sockets.address_list import plain_ip
 from cometmq.runtime.sockets.addresses import join_address
 from cometmq.runtime.sockets.network import TCP_NETWORK, Listener, Network
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_HEAD_BYTES: Final = 8 * 1024
 MAX_HTTP_CONNECTIONS: Final = 32

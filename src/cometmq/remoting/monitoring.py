@@ -14,10 +14,9 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from cometmq._version import __version__
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.metrics import catalogue as m
 from cometmq.metrics.exposition import CONTENT_TYPE, Exposition
 from cometmq.metrics.limit_hits import LimitHits
@@ -37,7 +36,7 @@ from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 if TYPE_CHECKING:
     from prometheus_client import Metric as Family
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SHARED_FOR_S: Final = 1.0
 PORT_KEY: Final = "metricsPromExporterPort"

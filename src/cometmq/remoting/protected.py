@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import structlog
-
+from cometmq.logs.loggers import get_logger
 from cometmq.logs.rare_line import RareLine
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
@@ -19,7 +18,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.runtime.sockets.address_list import AddressList, is_own_machine
 from cometmq.tls.handshakes import MOST_STRANGERS, STRANGER_S
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 KEY: Final = "protectedMode"
 # The log says so often that peers were refused, whatever their number.

@@ -8,9 +8,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.logs.rare_line import RareLine
 from cometmq.protocol.frame import SerializeType
 from cometmq.remoting.connection import (
@@ -34,7 +33,7 @@ from cometmq.tls.handshakes import Door
 if TYPE_CHECKING:
     from cometmq.tls.server import ServerTls
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # A connection that has sent nothing at all is closed after this time.
 SILENT_TIMEOUT_S: Final = 60.0

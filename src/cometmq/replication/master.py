@@ -13,9 +13,8 @@ import errno
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import structlog
-
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.logs.rare_line import RareLine
 from cometmq.replication.admission import MOST_UNKNOWN, SlaveAdmission
 from cometmq.replication.config import ReplicationConfig
@@ -29,7 +28,7 @@ from cometmq.store.store import MessageStore
 from cometmq.tls.handshakes import Door
 from cometmq.tls.server import ServerTls
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # A slave that has connected may take this long for its first report while others want its place.
 _SILENT_AT_LEAST_S: Final = 1.0

@@ -6,20 +6,19 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, cast
 
-import structlog
-
 from cometmq.errors import (
     ProtocolError,
     StoreBusyError,
     StoreError,
     StoreFullError,
 )
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol.replication import FrameReader, Piece, encode_report, encode_token
 
 if TYPE_CHECKING:
     from cometmq.replication.slave import ReplicationSlave
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Bytes that are appended, and records that are put into queues, before others get their turn.
 _STEP_BYTES: Final = 256 * 1024

@@ -12,9 +12,8 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import structlog
-
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.remoting.client import split_address
 from cometmq.replication.config import ReplicationConfig
 from cometmq.replication.divergence import Divergence
@@ -26,7 +25,7 @@ from cometmq.runtime.tasks import TaskOwner
 from cometmq.store.store import MessageStore
 from cometmq.tls.contexts import handshake_fault
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # As in Java.
 _RETRY_S: Final = 5.0

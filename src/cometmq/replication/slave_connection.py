@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-import structlog
-
 from cometmq.errors import ProtocolError, StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from cometmq.protocol.messages.record_layout import HEAD, record_struct
 from cometmq.protocol.replication import ReportReader, encode_head
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from cometmq.replication.master import ReplicationMaster
     from cometmq.store.files.disk import Disk
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The most that is written before others get their turn, and that waits for a peer to read it.
 _STEP_BYTES: Final = 256 * 1024

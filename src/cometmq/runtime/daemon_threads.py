@@ -12,11 +12,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
-import structlog
-
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.surroundings import current
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")

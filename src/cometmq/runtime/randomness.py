@@ -6,11 +6,12 @@ use it for secrets: who sees enough of the numbers can predict the next ones.
 
 from __future__ import annotations
 
-import os
 import random
 import secrets
 import uuid
 from typing import Final
+
+from cometmq.forks import in_each_child
 
 
 class Randomness(random.Random):
@@ -38,7 +39,7 @@ class _SystemRandomness(Randomness):
 
 
 SYSTEM_RANDOMNESS: Final[Randomness] = _SystemRandomness()
-os.register_at_fork(after_in_child=SYSTEM_RANDOMNESS.seed)
+in_each_child(SYSTEM_RANDOMNESS.seed)
 
 
 def secret_bytes(count: int) -> bytes:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cometmq.extras import command, missing
+
 
 def default_source(name: str, load: Callable[[], Any]) -> Any:
     """Return the class of the source `name`, which `load` imports.
@@ -28,10 +30,10 @@ def default_source(name: str, load: Callable[[], Any]) -> Any:
 
 def _reason(name: str, error: ImportError) -> str:
     if error.name in ("pyspark", "pyarrow"):
-        return f"the Spark source {name} needs {error.name}: pip install 'cometmq[spark]'"
+        return str(missing("spark", f"the Spark source {name}", error.name))
     return (
         f"the Spark source {name} cannot be imported: {error}; it needs PySpark 4.0 or newer and "
-        "pyarrow: pip install 'cometmq[spark]'"
+        f"pyarrow: {command('spark')}"
     )
 
 

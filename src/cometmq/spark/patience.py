@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-import structlog
-
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

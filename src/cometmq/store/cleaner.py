@@ -23,9 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import structlog
-
 from cometmq.errors import StoreBusyError, StoreError, StoreFullError
+from cometmq.logs.loggers import get_logger
 from cometmq.store.append import Clock
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
@@ -37,7 +36,7 @@ from cometmq.store.queues.queue_table import QueueTable
 from cometmq.store.refusals import RefusalCause, Refusals
 from cometmq.store.retention import Disks, Hold, LogFile, Plan, Policy, plan, surprises
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Java: MAX_MANUAL_DELETE_FILE_TIMES.
 _MANUAL_RUNS: Final = 20

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
-import structlog
-
 from cometmq.errors import StoreCorruptError
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol.messages.record_layout import STORE_TIME_LIMIT_MS
 from cometmq.store.checkpoint import Checkpoint
 from cometmq.store.config import StoreConfig
@@ -32,7 +31,7 @@ from cometmq.store.queues.queue_table import QueueTable
 if TYPE_CHECKING:
     from cometmq.store.log.batch_scan import RecordBatch
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How many of the newest files are checked after a clean stop.
 _CHECKED_FILES: Final = 3

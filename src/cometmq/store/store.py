@@ -17,8 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from cometmq.errors import (
     ProtocolError,
     StoreBusyError,
@@ -30,6 +28,7 @@ from cometmq.errors import (
     StoreLockedError,
     StoreStarvedError,
 )
+from cometmq.logs.loggers import get_logger
 from cometmq.model.histogram import latencies
 from cometmq.model.names import is_system_topic
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
@@ -68,7 +67,7 @@ from cometmq.store.queues.queue_table import Extensions, QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
 from cometmq.store.refusals import PageCacheWatch, RefusalCause
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 __all__ = ["Boundary", "MessageStore"]
 

@@ -9,26 +9,31 @@ with Cluster(clock="virtual", seed=7) as cluster:
     cluster.run(main(cluster))
 """
 
-from cometmq.testing.accounts import Account
-from cometmq.testing.cluster import Cluster
-from cometmq.testing.faults import (
-    FAULTS,
-    Fault,
-    FaultError,
-    Nodes,
-    draw_faults,
-    faults_from_json,
-    faults_to_json,
-)
-from cometmq.testing.virtual import (
-    BlockingCallError,
-    DeadlockError,
-    LeftBehindError,
-    Node,
-    NodeKilledError,
-    World,
-    run,
-)
+from cometmq.extras import needs
+
+with needs("server", "cometmq.testing"):
+    import h11 as _h11  # noqa: F401 - servers import it when they start; without it none does
+
+    from cometmq.testing.accounts import Account
+    from cometmq.testing.cluster import Cluster
+    from cometmq.testing.faults import (
+        FAULTS,
+        Fault,
+        FaultError,
+        Nodes,
+        draw_faults,
+        faults_from_json,
+        faults_to_json,
+    )
+    from cometmq.testing.virtual import (
+        BlockingCallError,
+        DeadlockError,
+        LeftBehindError,
+        Node,
+        NodeKilledError,
+        World,
+        run,
+    )
 
 __all__ = [
     "FAULTS",

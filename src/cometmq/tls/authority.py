@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.errors import ConfigError
+from cometmq.extras import needs
 from cometmq.runtime.clock import Clock
 
 if TYPE_CHECKING:
@@ -105,15 +106,10 @@ class _Maker:
         self._files = files
         self._authority_key_file = files.directory / "ca.key"
         self._now = datetime.datetime.fromtimestamp(clock.now_ms() / 1000, datetime.UTC)
-        try:
+        with needs("certificates", "making certificates"):
             from cryptography import x509
             from cryptography.hazmat.primitives import hashes, serialization
             from cryptography.hazmat.primitives.asymmetric import ec
-        except ImportError as error:
-            raise ConfigError(
-                "making certificates needs the library cryptography: install it by "
-                'pip install "cometmq[certificates]"'
-            ) from error
         self._x509, self._hashes, self._serialization, self._ec = x509, hashes, serialization, ec
         self._authority: x509.Certificate | None = None
         self._authority_key: Any = None

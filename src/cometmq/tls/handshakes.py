@@ -15,8 +15,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final, Protocol
 
-import structlog
-
+from cometmq.logs.loggers import get_logger
 from cometmq.logs.rare_line import RareLine
 from cometmq.runtime.rotation import Rotation
 from cometmq.runtime.sockets.addresses import network_of
@@ -25,7 +24,7 @@ from cometmq.runtime.tasks import TaskOwner
 from cometmq.tls.records import RecordTurns
 from cometmq.tls.transport import connect_tls
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # A record of TLS begins with its kind (22 is a handshake), two bytes of version, two of length.
 _HANDSHAKE: Final = 0x16

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.metrics import catalogue as metric_catalogue
 from cometmq.metrics.exposition import Exposition
 from cometmq.runtime.clock import Clock
@@ -34,7 +33,7 @@ from cometmq.tls.config import TlsConfig
 from cometmq.tls.contexts import Tls
 from cometmq.tls.handshakes import Handshakes
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

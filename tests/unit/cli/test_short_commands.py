@@ -22,7 +22,7 @@ try:
     main()
 except SystemExit as end:
     assert end.code == 1, end.code
-heavy = {"pydantic", "structlog", "rich", "uvloop", "yaml", "lark", "numpy", "lz4", "zstandard"}
+heavy = {"pydantic", "structlog", "rich", "uvloop", "yaml", "lark", "numpy", "lz4", "backports.zstd"}
 heavy |= {"ctypes", "concurrent.futures.thread"}
 rooms = {"cometmq.broker", "cometmq.store", "cometmq.admin.messages.room", "cometmq.client.instance"}
 sys.stdout.write(" ".join(sorted((heavy | rooms) & sys.modules.keys())))

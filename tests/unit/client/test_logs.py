@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
-from cometmq.client.logs import use_standard_logging
+from cometmq.logs.loggers import get_logger
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +26,7 @@ def unconfigured() -> Iterator[None]:
 def test_lines_follow_the_standard_levels(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    use_standard_logging()
-    log = structlog.get_logger("cometmq.client.test")
+    log = get_logger("cometmq.client.test")
     log.debug("not to be seen")
     log.warning("offset not committed", queue="t@b:0", offset=7)
     assert [(r.name, r.levelno, r.getMessage()) for r in caplog.records] == [
@@ -39,10 +39,22 @@ def test_lines_follow_the_standard_levels(
     assert capsys.readouterr().out == ""
 
 
-def test_the_applications_own_configuration_stays() -> None:
-    structlog.configure(processors=[])
-    use_standard_logging()
-    assert structlog.get_config()["processors"] == []
+def test_an_application_that_configures_structlog_gets_the_lines() -> None:
+    log = get_logger("cometmq.client.test")
+    with capture_logs() as lines:
+        log.warning("offset not committed", offset=7)
+    assert lines == [{"event": "offset not committed", "offset": 7, "log_level": "warning"}]
+
+
+def test_a_line_names_the_module_and_function_that_wrote_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    get_logger("cometmq.client.test").warning("offset not committed")
+    (record,) = caplog.records
+    assert (record.module, record.funcName) == (
+        "test_logs",
+        "test_a_line_names_the_module_and_function_that_wrote_it",
+    )
 
 
 def test_a_traceback_is_the_applications_to_format() -> None:
@@ -51,8 +63,7 @@ def test_a_traceback_is_the_applications_to_format() -> None:
     handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
     logger = logging.getLogger("cometmq.client.consuming.listening")
     logger.addHandler(handler)
-    use_standard_logging()
-    log = structlog.get_logger("cometmq.client.consuming.listening")
+    log = get_logger("cometmq.client.consuming.listening")
     try:
         try:
             raise ValueError("100 % wrong")
@@ -69,9 +80,8 @@ def test_a_traceback_is_the_applications_to_format() -> None:
 
 
 def test_an_exception_reaches_handlers_as_one(caplog: pytest.LogCaptureFixture) -> None:
-    use_standard_logging()
     error = ValueError("x")
-    structlog.get_logger("cometmq.test").warning("failed", exc_info=error)
+    get_logger("cometmq.test").warning("failed", exc_info=error)
     info = caplog.records[0].exc_info
     assert info is not None
     assert info[1] is error

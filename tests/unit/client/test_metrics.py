@@ -190,5 +190,5 @@ def test_clients_that_nobody_measures_load_neither_prometheus_nor_opentelemetry(
 def test_spans_without_their_extra_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "cometmq.otel", raising=False)
-    with pytest.raises(ImportError, match=r"pip install cometmq\[otel\]"):
+    with pytest.raises(ImportError, match=r"pip install 'cometmq\[otel\]'"):
         importlib.import_module("cometmq.otel")

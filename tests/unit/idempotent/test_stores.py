@@ -383,7 +383,7 @@ def test_redis_that_is_not_there_is_named() -> None:
 
 def test_without_the_extra_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(ConfigError, match=r"pip install cometmq\[redis\]"):
+    with pytest.raises(ConfigError, match=r"pip install 'cometmq\[redis\]'"):
         RedisStore("redis://127.0.0.1:1/0")
 
 

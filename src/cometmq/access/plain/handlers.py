@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from cometmq.access.plain.accounts import Account as CheckedAccount
 from cometmq.access.plain.accounts import PlainAccount, is_permission, split_permission
 from cometmq.access.plain.addresses import WhiteList
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.topic import DataVersion
 from cometmq.protocol import requests
 from cometmq.protocol.bodies import access as bodies
@@ -29,7 +28,7 @@ from cometmq.remoting.dispatch import Handlers
 if TYPE_CHECKING:
     from cometmq.access.plain.rules import PlainRules
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Java: ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED, DELETE_ACL_CONFIG_FAILED,
 # UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED. Other requests have these codes with other meanings.

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
 from cometmq.access.access_request import AccessRequest
 from cometmq.access.config import AccessConfig
 from cometmq.access.freshness import Freshness
@@ -20,6 +18,7 @@ from cometmq.access.plain.accounts import ANY, DENY, PUB, SUB, Account, permits
 from cometmq.access.plain.files import AccountFiles, Table
 from cometmq.access.rules import Identity
 from cometmq.errors import AccessRefusedError, ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.metrics import catalogue as metric_catalogue
 from cometmq.metrics.exposition import Exposition
 from cometmq.model.names import RETRY_PREFIX, WAITING_TOPICS
@@ -32,7 +31,7 @@ from cometmq.runtime.state_files.files import Files
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # As often as Java (AclFileWatchService).
 WATCH_PERIOD_S: Final = 5.0

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
-import structlog
 
 from cometmq.access.users.book import (
     SUBJECT_PREFIX,
@@ -18,6 +17,7 @@ from cometmq.access.users.book import (
     subject_name,
 )
 from cometmq.access.users.store import UserStore
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol import requests
 from cometmq.protocol.bodies.access import (
     AclInfo,
@@ -36,7 +36,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.credentials import ACCESS_KEY
 from cometmq.remoting.dispatch import Handlers
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _ByName: TypeAlias = Request[UserRequestHeader]
 _BySubject: TypeAlias = Request[AclRequestHeader]

@@ -8,20 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-import structlog
-
 from cometmq.access.config import AccessConfig
 from cometmq.access.plain.accounts import PlainAccount, split_permission
 from cometmq.access.plain.files import AccountFiles
 from cometmq.access.users.book import NORMAL, SUBJECT_PREFIX, SUPER, Book, UserRefusedError
 from cometmq.access.users.policies import ALLOW, CUSTOM, DEFAULT, DENY
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from cometmq.protocol.request_type import Action
 from cometmq.runtime.state_files.files import Files
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _ACTIONS = {
     "PUB": [Action.PUB.value],

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from cometmq.access.access_request import AccessRequest
 from cometmq.access.config import AccessConfig
 from cometmq.access.credentials import INIT_KEY, INNER_KEY, init_user, inner_credentials
@@ -38,6 +36,7 @@ from cometmq.access.users.handlers import UserHandlers
 from cometmq.access.users.policies import Policies, Verdict, resource_of
 from cometmq.access.users.store import UserStore
 from cometmq.errors import AccessRefusedError, ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.metrics import catalogue as metric_catalogue
 from cometmq.metrics.exposition import Exposition
 from cometmq.model import names
@@ -52,7 +51,7 @@ from cometmq.runtime.state_files.state_writer import LOOK_PERIOD_S
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How many verdicts are remembered: one for each user, resource, action and address.
 MAX_VERDICTS: Final = 16_384

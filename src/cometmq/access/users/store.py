@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
-import structlog
 
 from cometmq.access.users.book import Book, Change, State, UserRefusedError, book_of
 from cometmq.errors import CometMQError, ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request
 from cometmq.runtime.state_files.files import Files
@@ -28,7 +28,7 @@ from cometmq.runtime.state_files.json_file import JsonFile
 from cometmq.runtime.state_files.seals import Seal, sealed
 from cometmq.runtime.workers import Workers
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FILE_NAME: Final = "users.json"
 

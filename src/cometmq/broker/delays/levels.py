@@ -14,17 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
 from cometmq.broker.delays.delivery import Delivery, UndeliverableError, WaitingMessage
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.errors import MessageIllegalError, StoreBusyError, StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NEVER_MS: Final = 2**63 - 1
 # A failed write is repeated after this time.

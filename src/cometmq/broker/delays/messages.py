@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
-
 from cometmq.broker.delays.delivery import Delivery
 from cometmq.broker.delays.levels import DelayLevels
 from cometmq.broker.delays.state import DelayState, Replay, decode_timer_check
 from cometmq.broker.delays.timer import TimerQueue
 from cometmq.broker.delays.timer_progress import TimerProgress
 from cometmq.broker.delays.timer_window import MAX_LOADED, WINDOW_MS
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model.topic import DataVersion
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class DelayedMessages:

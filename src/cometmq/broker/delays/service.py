@@ -10,7 +10,6 @@ import asyncio
 from typing import Final
 
 import msgspec
-import structlog
 
 from cometmq.broker.delays.levels import NEVER_MS
 from cometmq.broker.delays.messages import DelayedMessages
@@ -20,13 +19,14 @@ from cometmq.broker.delays.state import TIMER_CHECK_SIZE, DelayState, encode_tim
 from cometmq.broker.delays.state_handlers import DelayStateHandlers
 from cometmq.broker.parts import Parts, Service
 from cometmq.errors import StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model.topic import DataVersion
 from cometmq.protocol.fastjson.dialect import decode_body, pretty_pieces
 from cometmq.runtime.slices import SLICE_S
 from cometmq.runtime.state_files.json_file import JsonFile
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The time of a slice is checked after each batch, which is about as long. So a hundred thousand
 # messages that are due at once do not delay sends for long, nor do sends delay them.

@@ -22,10 +22,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-import structlog
-
 from cometmq.broker.delays.timer_progress import WHOLE_SLOT, Segment, TimerProgress
 from cometmq.broker.delays.timer_window import MIN_TIME_CODE, CodeOfRecord
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.sysflag import STORE_HOST_V6
@@ -39,7 +38,7 @@ from cometmq.store.log.following import LogFollower
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _WAITING_TOPICS: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
 # Java's config/timercheck has 4096 bytes: the time before which all slots are delivered, the

@@ -22,21 +22,20 @@ from contextlib import suppress
 from hashlib import blake2b
 from typing import Final
 
-import structlog
-
 from cometmq.broker.delays.delivery import Delivery, UndeliverableError, WaitingMessage
 from cometmq.broker.delays.levels import NEVER_MS, RETRY_MS
 from cometmq.broker.delays.timer_progress import TimerProgress
 from cometmq.broker.delays.timer_window import MAX_LOADED, WINDOW_MS, TimerWindow
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.errors import MessageIllegalError, StoreBusyError, StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.protocol.messages.properties import property_finder
 from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Units that a scan looks at between two turns of the loop.
 SCAN_UNITS: Final = 2048

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
-import structlog
 
 from cometmq.errors import FilterExpressionError
 from cometmq.filtering.bloom import BloomFilter
@@ -20,6 +19,7 @@ from cometmq.filtering.metering import MeteredProperties, decoding_cost
 from cometmq.filtering.sql92 import SqlCondition, compile_sql, compile_steps
 from cometmq.filtering.sql92_terms import Condition
 from cometmq.filtering.tags import is_tag_type
+from cometmq.logs.loggers import get_logger
 from cometmq.model.ranges import Int32, Int64
 from cometmq.model.subscription import EXPRESSION_CLASS, EXPRESSION_SQL92, SubscriptionData
 from cometmq.model.work import OutOfWorkError, WorkBudget
@@ -27,7 +27,7 @@ from cometmq.protocol.messages.properties import decode_properties
 from cometmq.runtime.clock import Clock
 from cometmq.store.queues.consume_queue_ext import ExtUnit
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # As in Java, a group that was alive at the stop counts at the start as dead for so long.
 _DEAD_BEFORE_RESTART_MS = 30_000

@@ -24,12 +24,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import structlog
-
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.filters.message_filter import MessageFilter, timed
 from cometmq.broker.refusal import Refused
 from cometmq.errors import CometMQError, ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.logs.rare_line import RareLine
 from cometmq.model.message import MessageExt
 from cometmq.model.subscription import EXPRESSION_CLASS, SubscriptionData
@@ -45,7 +44,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Predicate = Callable[[MessageExt], object]
 

@@ -9,8 +9,6 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-import structlog
-
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.groups.clients import ClientManager, Member
 from cometmq.broker.groups.groups import GroupManager
@@ -18,6 +16,7 @@ from cometmq.broker.long_answer import LongAnswer, LongAnswers
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import CometMQError, ConnectionLostError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model.subscription import ConsumerData
 from cometmq.protocol import requests
@@ -37,7 +36,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.slices import run_slice, run_slices
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _LANGUAGES: Final[dict[str | int | None, str]] = {
     key: code.name for code in LanguageCode for key in (code.name, code.value)

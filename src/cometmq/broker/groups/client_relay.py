@@ -10,8 +10,6 @@ from array import array
 from collections.abc import Iterator
 from typing import Any, Final
 
-import structlog
-
 from cometmq.broker.found_messages import check_found
 from cometmq.broker.groups.clients import Member
 from cometmq.broker.groups.offset_handlers import too_many
@@ -22,6 +20,7 @@ from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import CometMQError, ProtocolError, RequestTimeoutError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID
 from cometmq.model.topic import TopicConfig
@@ -43,7 +42,7 @@ from cometmq.remoting.credentials import SIGNING_FIELDS
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.slices import run_slices
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How long a client may take to answer, including the run of a listener that gets a message.
 CALL_TIMEOUT_S: Final = 10.0

@@ -12,18 +12,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
-
 from cometmq.broker.groups.pop_subscriptions import PopSubscriptions
 from cometmq.errors import CometMQError, LimitError
 from cometmq.filtering.tags import TagMatcher, tag_matcher
+from cometmq.logs.loggers import get_logger
 from cometmq.model.subscription import ConsumerData, SubscriptionData
 from cometmq.protocol.codes import ResponseCode
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.slices import run_slices
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # An answer to a client lists all members of its consumer group, so together they must fit into a frame.
 # Producers' groups have no such limit: all consumers of Java's are in one of them.

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import msgspec
-import structlog
 
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import IllegalArgumentError, ProtocolError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model.attributes import GROUP_ATTRIBUTES, changed
 from cometmq.model.group import SubscriptionGroupConfig
@@ -32,7 +32,7 @@ from cometmq.protocol.headers import (
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class GroupHandlers:

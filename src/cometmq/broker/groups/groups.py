@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 import msgspec
-import structlog
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.topics.creation_limits import CreationLimit
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.sysflag import PERM_READ
 from cometmq.protocol.bodies.cluster import SubscriptionGroupWrapper
 from cometmq.runtime.clock import Clock
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class GroupManager:

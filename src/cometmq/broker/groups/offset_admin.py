@@ -10,13 +10,12 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import structlog
-
 from cometmq.broker.groups.offset_handlers import too_many
 from cometmq.broker.groups.offsets import check_clients_may_commit
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
+from cometmq.logs.loggers import get_logger
 from cometmq.model.names import is_retry_topic
 from cometmq.model.topic import DataVersion
 from cometmq.protocol import requests
@@ -30,7 +29,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.slices import run_slices
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _GROUP_SEPARATOR: Final = ","
 # Java's Long.MAX_VALUE.

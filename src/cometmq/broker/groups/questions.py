@@ -12,12 +12,11 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
-import structlog
-
 from cometmq.broker.groups.clients import Member
 from cometmq.broker.long_answer import LongAnswers
 from cometmq.broker.refusal import Refused
 from cometmq.errors import CometMQError, RequestTimeoutError
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand
@@ -25,7 +24,7 @@ from cometmq.protocol.headers import GetConsumerStatusRequestHeader
 from cometmq.protocol.limits import MAX_STATUS_LENGTH, check_limit
 from cometmq.remoting.connection import Connection
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Questions that wait for the answers of one connection. A console asks each client once, and a process
 # may have some dozen clients of different groups behind its connection.

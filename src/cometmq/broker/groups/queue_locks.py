@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
+from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.runtime.clock import Clock
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Java: rocketmq.broker.rebalance.lockMaxLiveTime.
 LOCK_MAX_LIVE_MS: Final = 60_000

@@ -9,13 +9,12 @@ from __future__ import annotations
 import ipaddress
 from typing import Final
 
-import structlog
-
+from cometmq.logs.loggers import get_logger
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.sockets.addresses import ANY_IPV4, Reach, reach_of
 from cometmq.runtime.sockets.network import Network
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # One line for each network of peers; after so many the operator knows.
 _MOST_NETWORKS: Final = 16

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-import structlog
-
 from cometmq.broker.refusal import Refused
 from cometmq.broker.stats_item import (
     DAY,
@@ -25,6 +23,7 @@ from cometmq.broker.stats_item import (
     Totals,
 )
 from cometmq.broker.traffic import Taken, Traffic
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol import requests
 from cometmq.protocol.bodies.inspection import BrokerStatsData, BrokerStatsItem
 from cometmq.protocol.codes import ResponseCode
@@ -38,7 +37,7 @@ from cometmq.runtime.slices import run_slices
 from cometmq.store.queues.consume_queue import PutTotals
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # A pair of a group and a topic is forgotten when it has counted nothing for a day, or, while there
 # are too many pairs, for an hour.

@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import structlog
-
 from cometmq.broker.config import BROKER_PROMISES, CONFIG_CLASSES
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.logs.setup import change_log_level, check_log_is_ours
 from cometmq.model.topic import DataVersion
 from cometmq.protocol import requests
@@ -45,7 +44,7 @@ from cometmq.runtime.state_files.files import SYSTEM_FILES
 from cometmq.runtime.state_files.json_file import JsonFile
 from cometmq.store import config as store_config
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Keys of BrokerConfig that are read each time they matter, so that a change takes effect at once.
 LIVE_KEYS: Final = frozenset(

@@ -10,12 +10,12 @@ import ssl
 from collections.abc import Callable, Iterable
 
 import msgspec
-import structlog
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.replication.known_master import KnownMaster
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import CometMQError, ProtocolError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.route import QueueData, TopicRouteData
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol import requests
@@ -39,7 +39,7 @@ from cometmq.remoting.credentials import Credentials, is_denied
 from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _UNREGISTER_TIMEOUT_S = 3.0
 _RETRY_PERIOD_S = 1.0

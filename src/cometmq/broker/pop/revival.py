@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
-import structlog
 
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.parts import Parts
@@ -23,6 +22,7 @@ from cometmq.broker.pop.in_flight import NEVER_MS
 from cometmq.broker.pop.state import PopState
 from cometmq.broker.pop.table import QueueState
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.group import SubscriptionGroupConfig
@@ -33,7 +33,7 @@ from cometmq.protocol.messages.record import StoredRecord, body_is_intact, decod
 from cometmq.protocol.pop.handle import asked_topic, pop_retry_topic, pop_retry_topic_v2
 from cometmq.store.get import GetStatus
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Messages that are copied in one piece; the loop serves others in between.
 _AT_ONCE: Final = 32

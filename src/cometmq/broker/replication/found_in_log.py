@@ -16,13 +16,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
-import structlog
 
 from cometmq.broker.delays.delivery import Delivery, UndeliverableError
 from cometmq.broker.groups.groups import GroupManager
 from cometmq.broker.parts import Parts
 from cometmq.broker.tables import BrokerTables
 from cometmq.broker.topics.topics import TopicManager
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.group import SubscriptionGroupConfig
@@ -31,7 +31,7 @@ from cometmq.protocol.messages.properties import property_finder
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _find_real_topic: Final = property_finder(p.REAL_TOPIC)
 _find_real_queue_id: Final = property_finder(p.REAL_QUEUE_ID)

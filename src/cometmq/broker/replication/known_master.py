@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import structlog
-
 from cometmq.errors import ConfigError, ConnectError
+from cometmq.logs.loggers import get_logger
 from cometmq.remoting.client import split_address
 from cometmq.runtime.sockets.addresses import join_address
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class KnownMaster:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import structlog
-
 from cometmq.broker.config import BrokerConfig
 from cometmq.errors import CometMQError, ProtocolError
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, response
@@ -16,7 +15,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.replication.admission import SlaveAdmission
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _TIMEOUT_S = 3.0
 

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-import structlog
-
 from cometmq.access.config import AccessConfig
 from cometmq.access.users.store import UserStore
 from cometmq.broker.delays.state import DelayState
@@ -21,6 +19,7 @@ from cometmq.broker.replication.status import StatusHandlers
 from cometmq.broker.replication.tables import MasterTables
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import CometMQError, ConfigError, StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol.bodies.overview import MessageRequestModes
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import RemotingCommand, Request, ext_of, response
@@ -34,7 +33,7 @@ from cometmq.runtime.sockets.addresses import is_loopback, join_address
 from cometmq.runtime.sockets.network import Network
 from cometmq.tls.server import ServerTls
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How long a master that stops waits for slaves that are nearly done.
 _DRAIN_S: Final = 3.0

@@ -7,9 +7,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import structlog
-
 from cometmq.broker.parts import Parts
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol import requests
 from cometmq.protocol.bodies.overview import (
     HAClientRuntimeInfo,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from cometmq.broker.replication.service import Replication
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class StatusHandlers:

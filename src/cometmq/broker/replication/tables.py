@@ -30,7 +30,6 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import structlog
 
 from cometmq.access.users.book import Book, State, book_of
 from cometmq.access.users.store import UserStore
@@ -44,6 +43,7 @@ from cometmq.broker.replication.master_check import WrongMasterError, check_mast
 from cometmq.broker.replication.unknown_topics import UnknownTopics
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import AccessDeniedError, CometMQError, RemoteError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.topic import DataVersion, TopicConfig
@@ -66,7 +66,7 @@ from cometmq.remoting.credentials import is_protected
 from cometmq.runtime.slices import run_slices
 from cometmq.runtime.state_files.json_file import JsonFile
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Java 4.9: 10 s, the first time after 3 s; 5.x: 60 s.
 _PERIOD_S: Final = 10.0

@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
-import structlog
 
 from cometmq.broker.incoming import IncomingMessage
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import ProtocolError, StoreBusyError, StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.ranges import Int64
@@ -44,7 +44,7 @@ from cometmq.store.log.following import LogFollower
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue, Unit
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_REDRIVES: Final = 10_000
 MAX_ID_LENGTH: Final = 120

@@ -10,12 +10,11 @@ import asyncio
 import functools
 from typing import Final
 
-import structlog
-
 from cometmq.broker.found_messages import may_send
 from cometmq.broker.refusal import Refused
 from cometmq.broker.retries.redrive import Redrives, RedriveState
 from cometmq.errors import StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
@@ -30,7 +29,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Well within the time that clients wait for an answer.
 _ANSWER_AFTER_S: Final = 1.0

@@ -9,8 +9,6 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.put import MessagePut
 from cometmq.broker.found_messages import check_found
@@ -20,6 +18,7 @@ from cometmq.broker.refusal import Refused
 from cometmq.broker.retries.budget import RetryBudget
 from cometmq.broker.retries.max_reconsume import RetryLimits
 from cometmq.broker.topics.topics import TopicManager
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.failure import Failure, note_failure
@@ -43,7 +42,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Clients before 3.4.9 do not say how often a message may be delivered again.
 _VERSION_WITH_MAX_TIMES: Final = 121

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-import structlog
-
 from cometmq.broker.groups.questions import call_in_turn
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.broker.sends.first_sends import SendRequest
 from cometmq.broker.sends.send import SendHandler
 from cometmq.errors import CometMQError, StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
 from cometmq.model.sysflag import TRANSACTION_MASK
@@ -35,7 +34,7 @@ from cometmq.protocol.messages.properties import (
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _PUSH_TIMEOUT_S: Final = 10.0
 

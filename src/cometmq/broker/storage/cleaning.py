@@ -9,9 +9,8 @@ from collections.abc import Generator, Iterable
 from contextlib import closing
 from typing import Final
 
-import structlog
-
 from cometmq.broker.topics.topics import TopicManager
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode
@@ -24,7 +23,7 @@ from cometmq.runtime.workers import Workers
 from cometmq.store.cleaner import Work
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _FIRST_RUN_S: Final = 60.0
 

@@ -10,15 +10,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import structlog
-
 from cometmq.errors import StoreFullError, StoreStarvedError
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.tasks import OnDemand, TaskOwner
 from cometmq.runtime.workers import THREADS, Workers
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _CHECKPOINT_PERIOD_S: Final = 1.0
 _NEXT_FILE_PERIOD_S: Final = 0.5

@@ -13,16 +13,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-import structlog
-
 from cometmq.broker.storage.flushing import CommitLogFlusher
 from cometmq.errors import StoreError, StoreStarvedError
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.command import encode_answer
 from cometmq.remoting.connection import AnyRequest, Connection
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Pause between two flush attempts while no descriptor is free.
 _STARVED_PAUSE_S: Final = 0.05

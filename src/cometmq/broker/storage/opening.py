@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import structlog
-
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.clock import Clock
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _SAID_EVERY_S: Final = 2.0
 _MIB: Final = 1 << 20

@@ -25,14 +25,14 @@ from typing import Final
 from zlib import crc32
 
 import msgspec
-import structlog
 
+from cometmq.logs.loggers import get_logger
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol.bodies.cluster import TopicConfigSerializeWrapper
 from cometmq.runtime.state_files.files import SYSTEM_FILES, AppendFile, Files
 from cometmq.runtime.workers import Workers
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _CRC_LENGTH: Final = 8
 _FIRST_PAUSE_S: Final = 0.25

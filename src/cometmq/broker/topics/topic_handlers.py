@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Final
 
 import msgspec
-import structlog
 
 from cometmq.broker.long_answer import LongAnswer
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.broker.tables import BrokerTables
 from cometmq.errors import IllegalArgumentError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model.attributes import TOPIC_ATTRIBUTES, changed, parse_changes
 from cometmq.model.sysflag import PERM_INHERIT, PERM_RW
@@ -28,7 +28,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.store.cleaner import Work
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 _PERM_ALL: Final = PERM_RW | PERM_INHERIT

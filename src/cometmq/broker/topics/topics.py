@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 import msgspec
-import structlog
 
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.refusal import Refused
 from cometmq.broker.topics.creation_limits import CreationLimit
 from cometmq.broker.topics.journal import TopicChange, TopicJournal
 from cometmq.errors import LimitError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model.sysflag import PERM_INHERIT, PERM_READ, PERM_RW, PERM_WRITE
 from cometmq.model.topic import DataVersion, TopicConfig
@@ -20,7 +20,7 @@ from cometmq.protocol.bodies.cluster import TopicConfigSerializeWrapper
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.clock import Clock
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Java: TopicConfigManager and MixAll. A topic with perm INHERIT may be the model of new topics.
 _PERM_ALL = PERM_RW | PERM_INHERIT

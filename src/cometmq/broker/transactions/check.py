@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-import structlog
-
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.transactions.half_message import HALF_QUEUE_ID, HalfMessage, read_half
 from cometmq.broker.transactions.transactions import Transactions
 from cometmq.errors import MessageIllegalError, StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _HOUR_MS: Final = 3_600_000
 # At the 6 to 8 µs that benchmarks/README.md gives for a half message, a start reads these in half a

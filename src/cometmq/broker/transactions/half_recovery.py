@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-import structlog
-
 from cometmq.broker.transactions.half_message import (
     HALF_QUEUE_ID,
     HalfMessage,
@@ -24,6 +22,7 @@ from cometmq.broker.transactions.half_message import (
 )
 from cometmq.broker.transactions.half_table import HalfTable
 from cometmq.broker.transactions.op_queue import REMOVE_TAG, OpQueue, may_be_part, named_offsets
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -34,7 +33,7 @@ from cometmq.store.log.following import LogFollower
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, Unit
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _OP_QUEUE_ID: Final = HALF_QUEUE_ID
 _UNITS_AT_ONCE: Final = 4096

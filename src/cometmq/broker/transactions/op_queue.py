@@ -11,10 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
-import structlog
-
 from cometmq.broker.config import BrokerConfig
 from cometmq.errors import StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.hashing import java_hash
@@ -23,7 +22,7 @@ from cometmq.runtime.clock import Clock
 from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 REMOVE_TAG: Final = "d"
 _TAGS_CODE: Final = java_hash(REMOVE_TAG)

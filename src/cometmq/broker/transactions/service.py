@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from typing import Final
 
-import structlog
-
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.storage.group_commit import GroupCommit
 from cometmq.broker.transactions.check import TransactionChecker
 from cometmq.broker.transactions.half_message import HALF_QUEUE_ID, HalfMessage
 from cometmq.broker.transactions.transactions import Put, Transactions
 from cometmq.errors import ConnectionLostError, StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.protocol import requests
@@ -28,7 +27,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.runtime.slices import run_slices
 from cometmq.runtime.tasks import OnDemand
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # So many copies take a few milliseconds.
 _ROLLED_AT_ONCE: Final = 16

@@ -18,8 +18,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import structlog
-
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.found_messages import check_found
 from cometmq.broker.groups.offsets import ConsumerOffsetManager
@@ -38,6 +36,7 @@ from cometmq.broker.transactions.half_recovery import HalfRecovery
 from cometmq.broker.transactions.half_table import HalfTable
 from cometmq.broker.transactions.op_queue import OpQueue
 from cometmq.errors import LimitError, MessageIllegalError, ProtocolError, StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
 from cometmq.model.route import MASTER_ID
@@ -62,7 +61,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import Clock, ahead_ms
 from cometmq.store.store import MessageStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Bytes that a check adds to the properties: its number, and where the first copy lies.
 _CHECKED_LENGTH: Final = (

@@ -8,9 +8,9 @@ import asyncio
 import gc
 from concurrent.futures import Future
 from contextlib import suppress
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from cometmq import extras
 from cometmq.errors import ConfigError
 from cometmq.logs.loggers import get_logger
 from cometmq.runtime.portal import LoopThread
@@ -25,13 +25,13 @@ log = get_logger(__name__)
 
 # That of RocketMQ's dashboard, as `cometmq console` has it.
 _USUAL_PORT: Final = 8080
-HOW_TO_GET_IT: Final = "pip install 'cometmq[console]'"
+HOW_TO_GET_IT: Final = extras.command("console")
 _PACKAGES: Final = ("jinja2", "starlette", "uvicorn")
 
 
 def is_installed() -> bool:
     """Say whether the packages of the extra `console` are there."""
-    return all(find_spec(name) is not None for name in _PACKAGES)
+    return not extras.lacking(*_PACKAGES)
 
 
 class DevConsole:
@@ -119,5 +119,5 @@ def console_for(plan: DevPlan, *, wanted: bool | None, port: int | None) -> DevC
     if is_installed():
         return DevConsole(plan, port)
     if wanted or port is not None:
-        raise ConfigError(f"the console needs further packages: {HOW_TO_GET_IT}")
+        raise extras.missing("console", "the console", extras.lacking(*_PACKAGES))
     return None

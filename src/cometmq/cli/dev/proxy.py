@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from cometmq.cli.servers.local_proxy import INSTALL, ProxyOptions, local_proxy
+from cometmq import extras
+from cometmq.cli.servers.local_proxy import ProxyOptions, local_proxy
 from cometmq.errors import ConfigError
 from cometmq.runtime.sockets.ports import listen_fault
 
@@ -19,10 +19,7 @@ _PACKAGES: Final = ("grpc", "google.protobuf")
 
 def is_installed() -> bool:
     """Say whether the packages of the extra `proxy` are there."""
-    try:
-        return all(find_spec(name) is not None for name in _PACKAGES)
-    except ModuleNotFoundError:  # the package above one is missing
-        return False
+    return not extras.lacking(*_PACKAGES)
 
 
 class DevProxy:
@@ -73,5 +70,5 @@ def proxy_for(
     if is_installed():
         return DevProxy(plan, port), ""
     if asked:
-        raise ConfigError(f"the proxy needs packages that are not installed: {INSTALL}")
-    return None, f"not installed: {INSTALL}"
+        raise extras.missing("proxy", "the proxy", extras.lacking(*_PACKAGES))
+    return None, f"not installed: {extras.command('proxy')}"

@@ -174,13 +174,11 @@ class _Endpoint(NamedTuple):
     topic: str | None
 
     async def check(self, given: Connection, timeout_s: float) -> list[Finding]:
-        from cometmq.cli.servers.local_proxy import proxy_missing
+        from cometmq.extras import needs
         from cometmq.tls.contexts import tls_of
 
-        try:
+        with needs("proxy", "the check of an endpoint"):
             from cometmq.proxy.checkup import EndpointCheckup
-        except ModuleNotFoundError as error:
-            raise proxy_missing(error) from error
         checkup = EndpointCheckup(
             self.address,
             topic=self.topic,

@@ -12,18 +12,19 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Final
 
-import structlog
 import typer
 
+from cometmq import extras
 from cometmq.cli.forms import Form, Output
 from cometmq.cli.pipeline.failure import StoppedError, said_in_a_sentence, stoppable
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.catalogue import PIPELINES
 
 if TYPE_CHECKING:
     from cometmq.pipelines.report import Report
 
-log: Final = structlog.get_logger(__name__)
+log: Final = get_logger(__name__)
 
 _SETTINGS: Final = {
     # Spark's own bars would be drawn over ours.
@@ -84,10 +85,8 @@ def pipeline(
     _script: _Script = False,
 ) -> None:
     """Run a pipeline on Spark: on this machine, or where the file or spark-submit says."""
-    if find_spec("pyspark") is None:
-        raise ConfigError(
-            "pipelines run on Spark, which is not installed: pip install 'cometmq[spark]'"
-        )
+    if package := extras.lacking("pyspark"):
+        raise extras.missing("spark", "a pipeline", package)
     from cometmq.cli.pipeline import screen
     from cometmq.pipelines.catalogue import pipeline as module_of
     from cometmq.pipelines.configuration import ConfigFile, SparkConfig

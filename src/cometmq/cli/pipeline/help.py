@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 from typer.core import TyperCommand
 
+from cometmq import extras
 from cometmq.cli.help import Command
 from cometmq.pipelines.catalogue import PIPELINES
 
@@ -35,9 +35,9 @@ def print_keys(name: str) -> None:
     from cometmq.pipelines.key_help import keys_of_table
 
     console = Console(highlight=False)
-    if find_spec("pyspark") is None:
+    if extras.lacking("pyspark"):
         console.print(
-            "Its keys are shown once Spark is installed:", escape("pip install 'cometmq[spark]'")
+            "Its keys are shown once Spark is installed:", escape(extras.command("spark"))
         )
         return
     kinds: dict[str, type[Any]] = {

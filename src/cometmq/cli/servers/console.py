@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,8 +29,6 @@ from cometmq.runtime.loop import run
 if TYPE_CHECKING:
     from cometmq.console.users.accounts import Accounts
     from cometmq.console.web.serving import ConsoleServer
-
-NEEDED: Final = "the console needs further packages: pip install 'cometmq[console]'"
 
 app = typer.Typer(cls=Group, help="Run the web console, or make a password for its accounts file.")
 
@@ -127,11 +125,8 @@ def console(
     """Run the web console for a cluster of CometMQ or of Apache RocketMQ."""
     if context.invoked_subcommand is not None:
         return
-    try:
-        from cometmq.console.config import ConsoleConfig
-        from cometmq.console.web.serving import ConsoleServer
-    except ModuleNotFoundError as error:
-        raise ConfigError(NEEDED) from error
+    from cometmq.console.config import ConsoleConfig
+    from cometmq.console.web.serving import ConsoleServer
     from cometmq.runtime.sockets.address_list import AddressList
 
     begin_log(log_level or "warning", log_file, log_format, log_file_mib, log_files)

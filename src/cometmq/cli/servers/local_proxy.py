@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from cometmq.cli.servers.serving import report_unknown_keys
 from cometmq.errors import ConfigError
+from cometmq.extras import needs
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
     from cometmq.proxy.config import ProxyConfig
     from cometmq.proxy.keys import ProxyConfigs
     from cometmq.proxy.local import BrokerWithProxy, LocalProxy
-
-INSTALL: Final = "pip install 'cometmq[proxy]'"
-
 
 # The short name is that of Java's mqproxy.
 ProxyConfigFile = Annotated[
@@ -55,20 +53,16 @@ def check_proxy_options(
 
 
 def with_proxy(broker: Broker, options: ProxyOptions) -> BrokerWithProxy:
-    """Return the broker with a proxy beside it. Raises ConfigError if the extra is not installed."""
-    try:
+    """Return the broker with a proxy beside it. Raises MissingExtraError."""
+    with needs("proxy", "the proxy"):
         from cometmq.proxy.local import BrokerWithProxy
-    except ImportError as error:
-        raise proxy_missing(error) from error
     return BrokerWithProxy(broker, _config(options))
 
 
 def local_proxy(broker: Broker, options: ProxyOptions) -> LocalProxy:
-    """Return a proxy for a broker that is started already. Raises ConfigError as `with_proxy` does."""
-    try:
+    """Return a proxy for a broker that is started already. Raises MissingExtraError."""
+    with needs("proxy", "the proxy"):
         from cometmq.proxy.local import LocalProxy
-    except ImportError as error:
-        raise proxy_missing(error) from error
     return LocalProxy(broker, _config(options))
 
 
@@ -93,8 +87,3 @@ def _config(options: ProxyOptions) -> ProxyConfig:
     settings, front, control = read_configs(options.config_file, lenient=options.lenient)
     port = settings.grpc_server_port if options.port is None else options.port
     return ProxyConfig([], port=port, settings=settings, front=front, control=control)
-
-
-def proxy_missing(error: ImportError) -> ConfigError:
-    """Return the error for a missing package of the extra."""
-    return ConfigError(f"{error.name} is missing; install the extra: {INSTALL}")

@@ -7,15 +7,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-import structlog
-
 from cometmq.errors import ConfigError, StoreLockedError
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from cometmq.broker.processes import Configs
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 READY_MARK: Final = " boot success. "
 # A stop writes the tables in memory, which takes 22 seconds with 50,000 topics. systemd and Docker are

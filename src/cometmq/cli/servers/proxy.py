@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from cometmq.cli.servers.local_proxy import ProxyConfigFile, proxy_missing
+from cometmq.cli.servers.local_proxy import ProxyConfigFile
 from cometmq.cli.servers.serving import (
     Lenient,
     LogFileMib,
@@ -115,12 +115,8 @@ def _config(
     from cometmq.cli.servers.local_proxy import read_configs
     from cometmq.client.limits import namesrv_addresses
     from cometmq.errors import ConfigError, IllegalArgumentError
-
-    try:
-        from cometmq.proxy.config import ProxyConfig
-        from cometmq.proxy.keys import CLUSTER, LOCAL
-    except ImportError as error:
-        raise proxy_missing(error) from error
+    from cometmq.proxy.config import ProxyConfig
+    from cometmq.proxy.keys import CLUSTER, LOCAL
     from cometmq.runtime.sockets.addresses import ANY_IPV4, is_loopback
 
     settings, front, control = read_configs(config_file, lenient=lenient)

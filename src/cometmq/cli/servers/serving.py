@@ -8,13 +8,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Protocol
 
-import structlog
 import typer
 
 from cometmq.errors import ConfigError
 from cometmq.logs.file import FILE_MIB, KEPT_FILES, MOST_KEPT_FILES, LogFile
 from cometmq.logs.levels import parse_levels
 from cometmq.logs.line_writer import line_writer
+from cometmq.logs.loggers import get_logger
 from cometmq.logs.setup import FORMATS, configure_logging
 from cometmq.runtime.configuration.config import load_properties, unknown_keys
 from cometmq.runtime.garbage import keep_passes_short
@@ -22,7 +22,7 @@ from cometmq.runtime.host.process_limits import raise_open_file_limit
 from cometmq.runtime.loop import SWITCH_INTERVAL_S
 from cometmq.runtime.signals import set_by_end_of_input, stop_event
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The long names are spelt as in Java's mqnamesrv and mqbroker.
 ConfigFile = Annotated[

@@ -11,16 +11,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from cometmq.client.cluster.broker_api import BrokerApi
 from cometmq.client.cluster.routes import RouteCache
 from cometmq.errors import AccessDeniedError, CometMQError, RemotingError
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol.bodies.cluster import HeartbeatData
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 HEARTBEAT_INTERVAL_S: Final = 30.0
 REVIVE_FIRST_S: Final = 0.1

@@ -11,10 +11,9 @@ import traceback
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-import structlog
-
 from cometmq.client.pulling.received import received_message
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol import requests
@@ -38,7 +37,7 @@ from cometmq.protocol.messages.record import decode_record
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_STACKS_LENGTH: Final = 1024 * 1024
 

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from cometmq.client.cluster.routes import PublishRoute
 from cometmq.errors import IllegalArgumentError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # A broker that failed is treated as if a send had taken this long.
 ISOLATED_LATENCY_MS: Final = 10_000

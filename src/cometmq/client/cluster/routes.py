@@ -10,18 +10,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from cometmq.client.cluster.keyed_queues import KeyedQueues
 from cometmq.client.cluster.namesrv_api import NamesrvApi
 from cometmq.errors import CometMQError, RemotingError, RouteNotFoundError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import MASTER_ID, TopicRouteData
 from cometmq.runtime.back_off import BackOff
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 REFRESH_INTERVAL_S: Final = 30.0
 # A broker that restarts leaves the routes and comes back. A route that lost a broker is renewed at

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-import structlog
-
 from cometmq.client.consuming.batches import Key, cut
 from cometmq.client.consuming.consume_hooks import ConsumeHooks
 from cometmq.client.consuming.consume_stats import ConsumeStats
@@ -15,13 +13,14 @@ from cometmq.client.consuming.listening import ConsumeJob, Listener, ListenerRun
 from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeResult
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The time after which a failed message that the broker did not take is consumed here again.
 LOCAL_RETRY_S: Final = 5.0

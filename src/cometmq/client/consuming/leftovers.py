@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.membership import Membership
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.names import is_retry_topic
 from cometmq.model.subscription import MessageSelector
 from cometmq.protocol.pop.handle import pop_retry_topic
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The interval between two searches for topics of messages that were popped in vain.
 LEFTOVERS_INTERVAL_S: Final = 60.0

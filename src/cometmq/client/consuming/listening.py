@@ -16,11 +16,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
-import structlog
-
 from cometmq.client.consuming.consume_hooks import ConsumeHooks
 from cometmq.client.consuming.partly import Partly, Refused
 from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.results import ConsumeReport, ConsumeResult
@@ -28,7 +27,7 @@ from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.surroundings import current
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # A listener gets the messages and returns its verdict on them. None counts as SUCCESS; any other value
 # but a ConsumeResult or ConsumeReport counts as RECONSUME_LATER, and so does an exception.

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from cometmq.client.cluster.inspection import thread_stacks
 from cometmq.client.consuming.consume_hooks import Admission
 from cometmq.client.consuming.popped_queues import level_of
@@ -30,6 +28,7 @@ from cometmq.errors import (
     CometMQError,
     DamagedMessageError,
 )
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
@@ -40,7 +39,7 @@ from cometmq.model.subscription import MessageSelector
 from cometmq.protocol.bodies.consumers import ConsumerRunningInfo
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 BEGIN_RETRY_S: Final = 1.0
 # The delay after which this member itself returns a message again, where nobody chose another.

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice, takewhile
 from typing import Final
 
-import structlog
-
 from cometmq.client.consuming.batches import Key
 from cometmq.client.consuming.consume_hooks import ConsumeHooks
 from cometmq.client.consuming.consume_stats import ConsumeStats
@@ -18,6 +16,7 @@ from cometmq.client.consuming.listening import ConsumeJob, Listener, ListenerRun
 from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.durations import milliseconds
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
@@ -25,7 +24,7 @@ from cometmq.model.results import ConsumeResult
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SUSPEND_MS: Final = 1000
 SUSPEND_MIN_MS: Final = 10

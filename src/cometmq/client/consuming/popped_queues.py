@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from cometmq.client.consuming.consume_hooks import Admission
 from cometmq.client.consuming.consumption import Cause, Finish, QueueConsumption
 from cometmq.client.consuming.send_back import Returns
@@ -23,6 +21,7 @@ from cometmq.client.popping.requests import ANY_QUEUE, PopRequests
 from cometmq.client.pulling.gates import Gates
 from cometmq.client.pulling.process_queue import ProcessQueue, failures_text
 from cometmq.errors import CometMQError, RemoteError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
@@ -31,7 +30,7 @@ from cometmq.protocol.bodies.consumers import PopProcessQueueInfo
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Seconds of the delay levels 1 to 18 (Java: messageDelayLevel). A message that failed for the n-th time waits as
 # long as level 2 + n says, as in pull mode and as in Java (popDelayLevel).

@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-import structlog
-
 from cometmq.client.cluster.inspection import thread_stacks
 from cometmq.client.consuming.batches import Batches, Key
 from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
@@ -47,6 +45,7 @@ from cometmq.client.pulling.gates import Gates
 from cometmq.client.pulling.process_queue import Lock, ProcessQueue, failures_text
 from cometmq.client.pulling.puller import PullContext, QueuePuller
 from cometmq.errors import ClientStateError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.names import is_retry_topic, retry_topic
 from cometmq.model.queue import MessageQueue
@@ -60,7 +59,7 @@ from cometmq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, Cons
 from cometmq.protocol.fastjson.queue_table import queue_table
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PERSIST_INTERVAL_S: Final = 5.0
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import structlog
-
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
@@ -13,6 +11,7 @@ from cometmq.client.producing.encoding import MessageEncoder
 from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.failure import Failure, note_failure
 from cometmq.model.message import Message, MessageExt
@@ -20,7 +19,7 @@ from cometmq.model.names import retry_topic
 from cometmq.protocol.messages.fitting import cut, drop_spare
 from cometmq.protocol.messages.properties import MAX_PROPERTIES_LENGTH
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The group under which a consumer sends (Java: MixAll.CLIENT_INNER_PRODUCER_GROUP).
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"

@@ -7,8 +7,6 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
-import structlog
-
 from cometmq.client.consuming.listening import (
     CoroutineListener,
     FunctionListener,
@@ -23,12 +21,13 @@ from cometmq.errors import (
     SchemaRegistryError,
     UndecodableError,
 )
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.results import ConsumeResult
 from cometmq.payloads.codecs import Codecs, codecs_of
 from cometmq.runtime.surroundings import current
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # A function of the message and the error. It returns where the message goes, or None if it is done.
 Place = Literal["retry", "dead-letter"]

@@ -7,16 +7,15 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-import structlog
-
 from cometmq.client.consuming.listening import takes_await
 from cometmq.client.namespaces import Namespace
 from cometmq.client.pulling.gates import Gates
+from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.runtime.daemon_threads import DaemonThreads
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Takes the queues that came or go. A function runs in a thread of its own, a coroutine function on the loop.
 QueueCallback = Callable[[list[MessageQueue]], Awaitable[None] | None]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import structlog
-
 from cometmq.client.instance import ClientInstance
 from cometmq.errors import RemotingError
 from cometmq.filtering.tags import is_tag_type
+from cometmq.logs.loggers import get_logger
 from cometmq.model.subscription import SubscriptionData
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 async def check_expression(

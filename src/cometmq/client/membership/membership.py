@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-import structlog
-
 from cometmq.client.cluster.inspection import InspectedMember
 from cometmq.client.hooks import HookList
 from cometmq.client.instance import ClientInstance
@@ -41,6 +39,7 @@ from cometmq.errors import (
     RouteNotFoundError,
 )
 from cometmq.filtering.tags import build_subscription
+from cometmq.logs.loggers import get_logger
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere, DamagedMessage, MessageModel
@@ -49,7 +48,7 @@ from cometmq.protocol.bodies.consumers import ConsumerRunningInfo
 from cometmq.protocol.fastjson.queue_table import queue_table
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 START_TIMEOUT_S: Final = 3.0
 # How alike the name of a topic must be to be the one that is meant.

@@ -8,16 +8,15 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import structlog
-
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.first_commits import FirstCommits
 from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.fastjson.queue_table import decode_queue_table, encode_queue_table
 from cometmq.runtime.state_files.json_file import JsonFile
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Java: the system property rocketmq.client.localOffsetStoreDir.
 LOCAL_DIRECTORY_VARIABLE: Final = "ROCKETMQ_CLIENT_LOCAL_OFFSET_STORE_DIR"

@@ -10,16 +10,15 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-import structlog
-
 from cometmq.client.instance import ClientInstance
 from cometmq.errors import CometMQError, QueueLockedError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

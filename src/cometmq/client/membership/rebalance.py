@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-import structlog
-
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.allocation import AllocationStrategy
 from cometmq.client.membership.callbacks import QueueCallbacks
@@ -18,11 +16,12 @@ from cometmq.errors import (
     IllegalArgumentError,
     RouteNotFoundError,
 )
+from cometmq.logs.loggers import get_logger
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeFromWhere
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 REBALANCE_INTERVAL_S: Final = 20.0
 # The pause after a round in which a broker could not be asked or a queue could not be begun.

@@ -7,19 +7,18 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import structlog
-
 from cometmq.client.instance import ClientInstance
 from cometmq.client.popping.acknowledging import Acknowledgements
 from cometmq.client.popping.received import Receipt
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import CometMQError, RemoteError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The interval between two searches for messages that have to be hidden for longer.
 LOOK_S: Final = 1.0

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from cometmq.client.consuming.consume_hooks import Admission
 from cometmq.client.popping.held import HeldMessages
 from cometmq.client.popping.received import Receipt
@@ -16,13 +14,14 @@ from cometmq.client.popping.requests import PopRequests
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import CometMQError, RemoteError
 from cometmq.filtering.tags import accepts, selects_all
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.codes import ResponseCode
 from cometmq.runtime.back_off import BackOff
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Java: BROKER_SUSPEND_MAX_TIME_MILLIS of pops.
 POLL_S: Final = 15.0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import structlog
-
 from cometmq.client.cluster.broker_api import PopAnswer
 from cometmq.client.pulling.received import received_message
 from cometmq.errors import ProtocolError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.protocol.messages.properties import find_property
@@ -21,7 +20,7 @@ from cometmq.protocol.pop.handle import (
     real_topic,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
-
 from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.send_back import Returns
 from cometmq.client.consuming.undecodable import (
@@ -40,6 +38,7 @@ from cometmq.errors import (
     RouteNotFoundError,
 )
 from cometmq.filtering.tags import accepts, build_subscription, selects_all
+from cometmq.logs.loggers import get_logger
 from cometmq.model.durations import Duration, Milliseconds, milliseconds
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
@@ -52,7 +51,7 @@ from cometmq.protocol.pop.headers import (
 )
 from cometmq.runtime.back_off import BackOff
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # A request waits so long at a broker at most; a longer wait takes several.
 _POLL_S: Final = 20.0

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-import structlog
-
 from cometmq.errors import ClientStateError, TooManyRequestsError
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 # The loop calls it with the result and None, or with None and the error.

@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import structlog
-
 from cometmq.client.cluster.latency_faults import LatencyFaults, LatencyTables
 from cometmq.client.hooks import (
     CheckForbiddenHook,
@@ -42,6 +40,7 @@ from cometmq.client.tracing.dispatcher import TraceDispatcher
 from cometmq.client.tracing.hooks import SendTrace
 from cometmq.client.tracing.traced_client import TracedClient, TracedOptions
 from cometmq.errors import IllegalArgumentError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.durations import Duration, Milliseconds, OptionalMilliseconds, milliseconds
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import check_topic
@@ -52,7 +51,7 @@ from cometmq.payloads.codecs import Codecs, codecs_of
 from cometmq.protocol.messages.compression import CompressionType
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import structlog
-
 from cometmq.client.instance import ClientInstance
 from cometmq.errors import RequestTimeoutError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.results import SendResult
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The share of a request's time in which brokers must get to know the client, to push the reply to
 # it.

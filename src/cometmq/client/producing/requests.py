@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import asyncio
 
-import structlog
-
 from cometmq.client.producing.encoding import REPLY
 from cometmq.client.pulling.received import decompress_body
 from cometmq.errors import IllegalArgumentError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import REPLY_TOPIC_POSTFIX
@@ -30,7 +29,7 @@ from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS, Randomness
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def reply_topic(cluster: str) -> str:

@@ -17,8 +17,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, Protocol
 
-import structlog
-
 from cometmq.client.cluster.routes import REFRESH_INTERVAL_S
 from cometmq.client.hooks import EndTransactionContext
 from cometmq.client.instance import ClientInstance
@@ -27,6 +25,7 @@ from cometmq.client.options import takes
 from cometmq.client.producing.producer import Producer, ProducerOptions
 from cometmq.client.pulling.received import decompress_body
 from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.durations import Duration
 from cometmq.model.message import Message, MessageExt
@@ -55,7 +54,7 @@ from cometmq.protocol.messages.record import StoredRecord
 from cometmq.remoting.connection import Connection
 from cometmq.runtime.daemon_threads import DaemonThreads
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_PENDING_CHECKS: Final = 2000
 _VERDICTS: Final = {

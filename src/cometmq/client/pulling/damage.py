@@ -7,19 +7,18 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import structlog
-
 from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.client.pulling.received import DamagedRecord
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import DamageCounts, DamagedMessage
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _LINES_PER_MINUTE: Final = 60
 _MINUTE_S: Final = 60.0

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import structlog
-
 from cometmq.client.cluster.broker_api import PullAnswer
 from cometmq.client.consuming.consume_hooks import Admission
 from cometmq.client.instance import ClientInstance
@@ -25,6 +23,7 @@ from cometmq.errors import (
     RouteNotFoundError,
 )
 from cometmq.filtering.tags import is_tag_type
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import DamagedMessage, PullResult, PullStatus
@@ -40,7 +39,7 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.headers import PullMessageRequestHeader
 from cometmq.runtime.back_off import BackOff
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SUSPEND_MS: Final = 15_000
 SUSPEND_LITE_MS: Final = 20_000

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import structlog
-
 from cometmq.client.cluster.broker_api import PullAnswer
 from cometmq.errors import ProtocolError
 from cometmq.filtering.tags import accepts, selects_all
+from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.names import LMQ_PREFIX, RETRY_PREFIX
@@ -20,7 +19,7 @@ from cometmq.protocol.messages.compression import decompress
 from cometmq.protocol.messages.record import NoRecord, StoredRecord, body_is_intact, read_records
 from cometmq.protocol.pop.handle import asked_topic
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 # When the bodies of an answer have grown by this much, those behind them may only grow to what a

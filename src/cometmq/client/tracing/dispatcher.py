@@ -13,21 +13,20 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-import structlog
-
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import MessageChecks
 from cometmq.client.producing.encoding import MessageEncoder
 from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.client.tracing.codec import TraceContext, encode_trace
 from cometmq.errors import CometMQError
+from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.message import Message
 from cometmq.model.names import TRACE_TOPIC
 from cometmq.remoting.hooks import RpcHook
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER"
 BATCH_NUM: Final = 10

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import structlog
 from msgspec.structs import replace
 
 from cometmq.errors import CometMQError, DataLossError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive.columns import made_for
 from cometmq.pipelines.archive.commits import Archive, Commit, batch_name
@@ -31,7 +31,7 @@ from cometmq.spark.live.admission import shared
 from cometmq.spark.live.identity import Marks
 from cometmq.spark.live.plan import Range, lost
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 ORDER: Final = ("topic", "hour", "broker", "queue_id", "queue_offset")
 CODEC: Final = "zstd"

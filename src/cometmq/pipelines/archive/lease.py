@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import Final, Self
 
 import msgspec
-import structlog
 
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.locations import Location
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 from cometmq.runtime.state_files.file_lock import locked
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PATIENCE_S: Final = 20.0
 # How often the file is renewed in that time.

@@ -20,9 +20,9 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
-import structlog
 
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.names import group_fault, topic_fault
 from cometmq.pipelines.archive.batches import Batches, Written
 from cometmq.pipelines.archive.commits import Archive
@@ -42,7 +42,7 @@ from cometmq.pipelines.stopping import signals_set
 
 __all__ = ["Config", "Report", "read", "run"]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _MIB: Final = 1 << 20
 # Spark would take a path with one of these characters for a pattern.

@@ -13,10 +13,9 @@ from operator import or_
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import structlog
-
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError, RouteNotFoundError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.names import is_system_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive.division import Range, Ranges, readings
@@ -32,7 +31,7 @@ from cometmq.spark.stores.plan import LMQ_PREFIX
 from cometmq.store.reading.files import StoreFiles, kept_from_brokers
 from cometmq.store.reading.store_times import store_time_ms
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _PLACES: Final = ("topic", "queue_id", "queue_offset")
 _NO_LOG: Final = 2**63 - 1

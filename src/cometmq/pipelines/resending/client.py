@@ -18,8 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-import structlog
-
 from cometmq.bulk.range_pulls import Missing
 from cometmq.bulk.range_reader import RangeReader
 from cometmq.client.instance import ClientInstance
@@ -36,6 +34,7 @@ from cometmq.errors import (
     RouteNotFoundError,
     Stored,
 )
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import Message
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
@@ -47,7 +46,7 @@ from cometmq.runtime.back_off import BackOff
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.runtime.tasks import TaskOwner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 GROUP: Final = "COMETMQ_PIPELINES"
 # The limits of one request.

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 
 from cometmq.errors import CometMQError, ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.resending.ledger import Ledger, Plan
 from cometmq.runtime.state_files.durable import write_atomically
 from cometmq.runtime.state_files.file_lock import locked
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # Ids have neither dots nor a leading underscore with a dot behind it.
 _TABLE: Final = "_finished.jsonl"

@@ -7,13 +7,10 @@ Bit 0 of a message's sys flag says that the body is compressed. Bits 8 to 10 say
 
 from __future__ import annotations
 
+import sys
 import zlib
-from contextlib import suppress
 from enum import IntEnum
-from typing import Final, NoReturn, Protocol
-
-import lz4.frame
-import zstandard
+from typing import Final, Protocol
 
 from cometmq.errors import ProtocolError
 from cometmq.model.sysflag import (
@@ -25,12 +22,6 @@ from cometmq.model.sysflag import (
 )
 
 DEFAULT_LEVEL: Final = 5
-# For a ZSTD frame that does not state its decompressed length: the first guess, as a multiple of the
-# frame's own length, and the factor by which the guess grows.
-_FIRST_GUESS: Final = 8
-_NEXT_GUESS: Final = 8
-_SHORT_FRAME: Final = 4096
-_PIECE: Final = 128 * 1024
 
 
 class CompressionType(IntEnum):
@@ -53,7 +44,13 @@ def compress(
     if type_ is CompressionType.ZLIB:
         return zlib.compress(body, level)
     if type_ is CompressionType.ZSTD:
-        return zstandard.ZstdCompressor(level=level).compress(body)
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+        return zstd.compress(body, level)
+    import lz4.frame  # most messages are not compressed, or by zlib
+
     packed: bytes = lz4.frame.compress(body, store_size=False)
     return packed
 
@@ -71,14 +68,30 @@ def decompress(body: bytes, sys_flag: int, *, max_length: int, limit: str = "max
     kind = sys_flag & COMPRESSION_MASK
     if kind in (0, COMPRESSION_ZLIB):
         return inflate(body, max_length=max_length, limit=limit)
-    try:
-        if kind == COMPRESSION_LZ4:
+    if kind == COMPRESSION_ZSTD:
+        return _unzstd(body, max_length, limit)
+    if kind == COMPRESSION_LZ4:
+        import lz4.frame
+
+        try:
             return _drain("LZ4", lz4.frame.LZ4FrameDecompressor(), body, max_length, limit)
-        if kind == COMPRESSION_ZSTD:
-            return _unzstd(body, max_length, limit)
-    except (zstandard.ZstdError, RuntimeError) as error:
-        raise ProtocolError(f"a compressed body is damaged: {error}") from error
+        except RuntimeError as error:
+            raise ProtocolError(f"a compressed body is damaged: {error}") from error
     raise ProtocolError(f"compression type {kind >> 8} of a message is unknown")
+
+
+def _unzstd(body: bytes, max_length: int, limit: str) -> bytes:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    try:
+        declared = zstd.get_frame_info(body).decompressed_size
+        if declared is not None and declared > max_length:
+            raise _too_long("ZSTD", max_length, limit)
+        return _drain("ZSTD", zstd.ZstdDecompressor(), body, max_length, limit)
+    except zstd.ZstdError as error:
+        raise ProtocolError(f"a compressed body is damaged: {error}") from error
 
 
 def inflate(data: bytes, *, max_length: int, limit: str = "max_length") -> bytes:
@@ -107,43 +120,6 @@ def _drain(
     if not decompressor.eof:
         raise ProtocolError(f"{name} data of {len(data)} bytes break off")
     return content
-
-
-def _unzstd(data: bytes, max_length: int, limit: str) -> bytes:
-    # zstandard allocates memory for the length that a frame declares, so that length is checked
-    # first. For a frame that declares none, as Java's, it allocates what it is allowed at most, which
-    # costs a message of a few bytes 150 us and 128 MiB of addresses. So it is allowed little at first.
-    declared = zstandard.get_frame_parameters(data).content_size
-    if declared != zstandard.CONTENTSIZE_UNKNOWN:
-        if declared > max_length:
-            raise _too_long("ZSTD", max_length, limit)
-        content = zstandard.ZstdDecompressor().decompress(data, max_output_size=max_length + 1)
-        if len(content) > max_length:
-            raise _too_long("ZSTD", max_length, limit)
-        return content
-    allowed = _FIRST_GUESS * max(len(data), _SHORT_FRAME)
-    while allowed <= max_length:
-        with suppress(zstandard.ZstdError):  # damaged, or longer than that
-            return zstandard.ZstdDecompressor().decompress(data, max_output_size=allowed)
-        allowed *= _NEXT_GUESS
-    try:
-        content = zstandard.ZstdDecompressor().decompress(data, max_output_size=max_length + 1)
-    except zstandard.ZstdError:
-        _explain(data, max_length, limit)
-    if len(content) > max_length:
-        raise _too_long("ZSTD", max_length, limit)
-    return content
-
-
-def _explain(data: bytes, max_length: int, limit: str) -> NoReturn:
-    """Raise the error of a frame that gives too much, breaks off, or is damaged."""
-    length = 0
-    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-        while piece := reader.read(_PIECE):
-            length += len(piece)
-            if length > max_length:
-                raise _too_long("ZSTD", max_length, limit)
-    raise ProtocolError(f"ZSTD data of {len(data)} bytes break off")
 
 
 def _too_long(name: str, max_length: int, limit: str) -> ProtocolError:

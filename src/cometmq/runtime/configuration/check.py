@@ -11,9 +11,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import structlog
-
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.configuration.config import (
     Mistake,
     keys_of,
@@ -24,7 +23,7 @@ from cometmq.runtime.configuration.config import (
 )
 from cometmq.runtime.spelling import did_you_mean
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _MOST_SHOWN: Final = 20
 # So many mistakes that are only counted are noted in a step.

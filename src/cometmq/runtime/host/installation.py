@@ -15,6 +15,10 @@ from cometmq.model.finding import Finding, error, ok, warning
 # Distributions that each install a module `rocketmq`, over that of the others.
 _RIVALS: Final = ("rocketmq", "rocketmq-client-python", "rocketmq-python-client")
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[[^\]]*\])?\s*(?:>=\s*([0-9.]+))?")
+_EXTRA: Final = re.compile(r"extra == ['\"](.*?)['\"]")
+_UNTIL: Final = re.compile(r"python_version < ['\"](\d+)\.(\d+)")
+# The extra of servers, and those that it names.
+_SERVERS: Final = frozenset({"server", "cli", "metrics", "speed"})
 
 
 def installed_version(name: str) -> str | None:
@@ -26,12 +30,19 @@ def installed_version(name: str) -> str | None:
 
 
 def own_requirements() -> list[str]:
-    """Return what the installed CometMQ requires, as its metadata says; without extras."""
+    """Return what the installed CometMQ requires for servers on this Python, as its metadata says."""
     try:
         lines = metadata.requires("cometmq") or []
     except metadata.PackageNotFoundError:
         return []
-    return [line for line in lines if "extra ==" not in line]
+    return [line for line in lines if _is_for_servers(line)]
+
+
+def _is_for_servers(line: str) -> bool:
+    extra, until = _EXTRA.search(line), _UNTIL.search(line)
+    if line.startswith("cometmq") or (extra is not None and extra[1] not in _SERVERS):
+        return False
+    return until is None or sys.version_info < (int(until[1]), int(until[2]))
 
 
 def check_installation(
@@ -74,7 +85,7 @@ def _loop(version_of: Callable[[str], str | None]) -> Finding:
     return warning(
         "event loop",
         "asyncio's own: uvloop is not installed",
-        "servers are slower without it: pip install uvloop",
+        "servers are slower without it: pip install 'cometmq[speed]'",
     )
 
 
@@ -84,7 +95,7 @@ def _own(version_of: Callable[[str], str | None]) -> Finding:
         return warning(
             check,
             "the source is used without being installed",
-            "nothing has checked its dependencies: pip install . in the checkout",
+            "nothing has checked its dependencies: pip install '.[server]' in the checkout",
         )
     if version != __version__:
         return warning(
@@ -110,7 +121,9 @@ def _requirements(version_of: Callable[[str], str | None], lines: list[str]) -> 
         elif least and _release(version) < _release(least):
             faults.append(f"{name} {version} is older than {least}")
     if faults:
-        return error("dependencies", ", ".join(faults), "pip install --upgrade . in the checkout")
+        return error(
+            "dependencies", ", ".join(faults), "pip install --upgrade '.[server]' in the checkout"
+        )
     return ok("dependencies", f"{len(names)} packages, none missing or too old")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import resource
 
-import structlog
+from cometmq.logs.loggers import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # A busy broker opens that many connections and mapped files; a lower limit is worth a log line.
 ENOUGH_FILES = 16_384

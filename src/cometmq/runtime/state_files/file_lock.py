@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,8 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[IO[str]]:
     Raise BlockingIOError at once if somebody else holds the lock, without `wait`, and OSError for a
     file that cannot be opened. The lock ends with its process, however that ends.
     """
+    import fcntl  # Windows has none, and clients there import this module
+
     with path.open("a+") as file:
         # `lockf` would also grant the lock to a second holder in this process.
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
-import structlog
 
 from cometmq.errors import CometMQError, ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.state_files.durable import PRIVATE_FILE
 from cometmq.runtime.state_files.file_lock import locked
 from cometmq.runtime.state_files.files import Files
 from cometmq.runtime.state_files.seals import Seal, seal, sealed
 from cometmq.runtime.surroundings import current
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 

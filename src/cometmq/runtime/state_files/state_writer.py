@@ -15,13 +15,12 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
-import structlog
-
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.runtime.state_files.json_file import JsonFile
 from cometmq.runtime.workers import THREADS, Workers
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _REST: Final = 20
 _FIRST_PAUSE_S: Final = 0.25

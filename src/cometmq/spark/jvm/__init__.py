@@ -13,11 +13,10 @@ import zipfile
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
+from cometmq.logs.loggers import get_logger
 from cometmq.spark.rows.columns import COLUMNS, DEFAULT_COLUMNS
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 HERE: Final = Path(__file__).parent
 SOURCES: Final = HERE / "java"

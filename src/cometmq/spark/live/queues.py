@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-import structlog
-
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import CometMQError, IllegalArgumentError, RemotingError, RouteNotFoundError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
 from cometmq.spark.live.identity import LiveIdentity
@@ -22,7 +21,7 @@ from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.live.plan import Range, check_selection, find_queues, listed
 from cometmq.spark.live.unknown_topics import unknown_topics
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The queues are looked up again only after some seconds, because an idle query plans a hundred
 # batches a second.

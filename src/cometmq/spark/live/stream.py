@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-import structlog
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -23,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 
 from cometmq.bulk.range_reader import BlockingRangeReader, is_unknown_group
 from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.messages.record_columns import read_columns
 from cometmq.runtime.clock import SYSTEM_CLOCK, BlockingClock
@@ -34,7 +34,7 @@ from cometmq.spark.live.queues import LiveQueues
 from cometmq.spark.live.reading import LiveReading, leave_out
 from cometmq.spark.splitting import parts_of
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How many messages are read at one offset, to estimate the size of messages.
 _SAMPLE_MESSAGES: Final = 4

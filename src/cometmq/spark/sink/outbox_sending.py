@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import structlog
 
 from cometmq.bulk.producer import BlockingBulkProducer
 from cometmq.errors import CometMQError, DataLossError, RequestTimeoutError, RouteNotFoundError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.properties import UNIQ_CLIENT_MESSAGE_ID
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.messages.record_columns import read_columns
@@ -21,7 +21,7 @@ from cometmq.spark.rows.text_columns import TextColumns
 from cometmq.spark.sink.options import SinkOptions
 from cometmq.spark.sink.outbox import Decision, Mark, Outbox, Unit
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # After this time, a broker that answers has read whatever a killed sender sent last, and a Java
 # broker has stored or dropped it (waitTimeMillsInSendQueue, waitTimeMillsInTransactionQueue).

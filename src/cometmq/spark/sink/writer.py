@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from cometmq.errors import IllegalArgumentError, RemotingError, RouteNotFoundError
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.spark.patience import patiently
 from cometmq.spark.sink.columns import check_columns
@@ -42,7 +42,7 @@ _COMMIT_MODULE: Final = "pyspark.sql.worker.python_streaming_sink_runner"
 
 _MS_PER_DAY: Final = 86_400_000
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 Messages = Sequence[WriterCommitMessage | None]
 

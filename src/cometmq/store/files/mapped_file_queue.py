@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from cometmq.errors import StoreCorruptError, StoreError, StoreFileLostError
+from cometmq.logs.loggers import get_logger
 from cometmq.store.config import PAGE_SIZE
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _LOOKED_AT_ONCE: Final = 32
 

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from cometmq.errors import StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # A root directory with any other name in it may be meant for others, too (`/tmp`, a home
 # directory).

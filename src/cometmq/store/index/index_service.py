@@ -14,9 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import structlog
-
 from cometmq.errors import StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.work import WorkBudget
 from cometmq.protocol.messages.record import MAGIC_BLANK
 from cometmq.protocol.messages.record_layout import HEAD_SIZE, MAGIC_AT
@@ -34,7 +33,7 @@ from cometmq.store.log.scan import ScannedRecord, find_record, read_record
 if TYPE_CHECKING:
     from cometmq.store.index.index_keys import IndexKeys
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # How much of the log one batch reads: large enough to make numpy's fixed costs small, small enough
 # that no call of numpy holds up the loop's thread for long. In 4 MiB of small messages calls that keep

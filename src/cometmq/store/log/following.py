@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-import structlog
-
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
 from cometmq.protocol.messages.record_layout import (
     HOSTS_V6,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from cometmq.store.files.mapped_file import MappedFile
     from cometmq.store.log.batch_scan import RecordBatch
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # From this many bytes on, numpy is faster than one record after the other.
 _BATCH_BYTES: Final = 32 * 1024

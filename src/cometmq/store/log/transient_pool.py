@@ -16,9 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from cometmq.errors import StoreBusyError
+from cometmq.logs.loggers import get_logger
 from cometmq.protocol.messages.record_layout import HEAD_SIZE, STORE_TIME_LIMIT_MS
 from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.files import memory
@@ -27,7 +26,7 @@ from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # One buffer is written while the other is copied.
 _MIN_BUFFERS: Final = 2

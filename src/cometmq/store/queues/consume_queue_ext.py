@@ -24,14 +24,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import structlog
-
 from cometmq.errors import StoreCorruptError, StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.store.config import PAGE_SIZE
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue, PutTotals, Unit
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _HEAD: Final = struct.Struct(">hqqh")
 MIN_UNIT_SIZE: Final = 20

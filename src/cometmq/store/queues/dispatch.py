@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import structlog
-
 from cometmq.errors import MessageIllegalError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.hashing import java_hash
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import DELAY_TIME_LEVEL, TAGS, TIMER_DEL_UNIQKEY, TIMER_OUT_MS
@@ -27,7 +26,7 @@ _MAX_SLOT_DIGITS: Final = 18
 
 BegunAnew = Callable[[str, int], None]
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class QueueBehindError(Exception):

@@ -29,14 +29,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import structlog
-
 from cometmq.errors import StoreError
+from cometmq.logs.loggers import get_logger
 from cometmq.store.files.disk import Disk
 from cometmq.store.queues.consume_queue import PLACEHOLDER_SIZE, ConsumeQueue
 from cometmq.store.queues.queue_table import QueueTable
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 QueueKey = tuple[str, int]
 _QUEUE_FIELDS: Final = 4

@@ -18,9 +18,8 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Final
 
-import structlog
-
 from cometmq.errors import StoreBusyError
+from cometmq.logs.loggers import get_logger
 from cometmq.model.names import SCHEDULE_TOPIC
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.messages.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
@@ -32,7 +31,7 @@ from cometmq.store.queues.consume_queue_ext import ExtendedConsumeQueue
 from cometmq.store.queues.dispatch import tags_code_of
 from cometmq.store.reading.layout import next_magic
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # ResponseCode.FLOW_CONTROL, upon which clients come again in a moment.
 _CODE_FLOW_CONTROL: Final = 215

@@ -9,15 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-import structlog
-
 from cometmq.errors import MessageIllegalError, StoreCorruptError
+from cometmq.logs.loggers import get_logger
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file_queue import MappedFileQueue
 from cometmq.store.queues.consume_queue import ConsumeQueue, PutTotals
 from cometmq.store.queues.consume_queue_ext import BitMapOf, ConsumeQueueExt, ExtendedConsumeQueue
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # The longest name of a directory, and also the longest topic that Java's store takes.
 MAX_TOPIC_BYTES = 255

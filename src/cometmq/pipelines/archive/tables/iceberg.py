@@ -14,9 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
 from cometmq.errors import ConfigError
+from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.archive.tables.changes import Change, TableFile
 from cometmq.pipelines.archive.tables.columns import RESERVED, SORTED_BY
 from cometmq.pipelines.archive.tables.footers import Footer
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.types import IcebergType
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 COMMIT: Final = "cometmq-commit"
 FIRST: Final = "cometmq-first-commit"

@@ -18,13 +18,13 @@ from typing import Final
 from urllib.parse import quote
 
 import msgspec
-import structlog
 
+from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.archive.layout import Hour, Layout, load
 from cometmq.pipelines.locations import Location
 from cometmq.runtime.state_files.durable import SHARED_DIRECTORY, make_directories, sync
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 # URIs and Delta's log would escape a percent sign once more. No topic's name has a tilde.
 _SAFE_ESCAPE: Final = "~"

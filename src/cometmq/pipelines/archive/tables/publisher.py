@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Final, Protocol
 
 import msgspec
-import structlog
 
 from cometmq.errors import ConfigError
+from cometmq.extras import lacking, missing
+from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.tables.changes import Change, Changes, TableFile
 from cometmq.pipelines.archive.tables.columns import table_columns
@@ -23,7 +23,7 @@ from cometmq.pipelines.archive.tables.settings import Format, TableSettings
 from cometmq.pipelines.report import Table
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 _PACKAGES: Final[dict[Format, tuple[str, ...]]] = {
     "iceberg": ("pyiceberg", "sqlalchemy", "pyarrow"),
@@ -179,8 +179,5 @@ def _noted(line: TableLine) -> Iterator[None]:
 def _check_packages(formats: list[Format]) -> None:
     for name in formats:
         for package in _PACKAGES[name]:
-            if find_spec(package) is None:
-                raise ConfigError(
-                    f'publish = ["{name}"] needs {package}, which is not installed: '
-                    "pip install 'cometmq[tables]'"
-                )
+            if lacking(package):
+                raise missing("tables", f'publish = ["{name}"]', package)

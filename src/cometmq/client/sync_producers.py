@@ -1,0 +1,163 @@
+"""Provides the blocking producers, which run the asyncio producers on one background loop thread.
+
+Apart from the consumers (`client/sync.py`, which has the rules of both), so that a program that only sends
+imports no consumers: they take a third of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Any
+
+from cometmq.client.blocking import awaited
+from cometmq.client.blocking_client import BlockingClient
+from cometmq.client.options import takes
+from cometmq.client.producing.producer import Producer as AsyncProducer
+from cometmq.client.producing.producer import RequestCallback, SendCallback
+from cometmq.client.producing.selectors import QueueSelector
+from cometmq.client.producing.transaction_producer import (
+    TransactionProducer as AsyncTransactionProducer,
+)
+from cometmq.model.durations import Duration
+from cometmq.model.message import Message, MessageExt
+from cometmq.model.queue import MessageQueue
+from cometmq.model.results import SendResult, TransactionSendResult
+
+
+class Producer(BlockingClient, of=AsyncProducer):
+    """Sends messages like `cometmq.aio.Producer`, whose text follows in `help`, but blocks.
+
+    Use `with` for `async with`, and no `await`. Any thread may call the methods. `send_async` and
+    `request_async` return futures of concurrent.futures, and call their callbacks on the loop
+    thread.
+    """
+
+    @takes(AsyncProducer)
+    def __init__(self, asynchronous: AsyncProducer) -> None:
+        self._async: AsyncProducer = asynchronous
+        super().__init__(asynchronous)
+
+    def send(
+        self,
+        message: Message,
+        *,
+        timeout_ms: Duration | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: Any = None,
+    ) -> SendResult:
+        return self._call(
+            self._async.send(
+                message, timeout_ms=timeout_ms, queue=queue, selector=selector, key=key
+            )
+        )
+
+    def send_async(
+        self,
+        message: Message,
+        callback: SendCallback | None = None,
+        *,
+        timeout_ms: Duration | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: Any = None,
+    ) -> Future[SendResult]:
+        return self._submit(
+            awaited(
+                self._async.send_async,
+                message,
+                callback,
+                timeout_ms=timeout_ms,
+                queue=queue,
+                selector=selector,
+                key=key,
+            )
+        )
+
+    def request(
+        self,
+        message: Message,
+        *,
+        timeout_ms: Duration | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: Any = None,
+    ) -> MessageExt:
+        return self._call(
+            self._async.request(
+                message, timeout_ms=timeout_ms, queue=queue, selector=selector, key=key
+            )
+        )
+
+    def request_async(
+        self,
+        message: Message,
+        callback: RequestCallback | None = None,
+        *,
+        timeout_ms: Duration | None = None,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: Any = None,
+    ) -> Future[MessageExt]:
+        return self._submit(
+            awaited(
+                self._async.request_async,
+                message,
+                callback,
+                timeout_ms=timeout_ms,
+                queue=queue,
+                selector=selector,
+                key=key,
+            )
+        )
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: Any = None,
+    ) -> None:
+        self._call(self._async.send_oneway(message, queue=queue, selector=selector, key=key))
+
+    @property
+    def unsent(self) -> list[Message]:
+        return self._async.unsent
+
+    def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        timeout_ms: Duration | None = None,
+        queue: MessageQueue | None = None,
+    ) -> SendResult:
+        return self._call(self._async.send_batch(messages, timeout_ms=timeout_ms, queue=queue))
+
+    def recall(self, topic: str, recall_handle: str, *, timeout_ms: Duration | None = None) -> str:
+        return self._call(self._async.recall(topic, recall_handle, timeout_ms=timeout_ms))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        return self._call(self._async.queues(topic))
+
+
+class TransactionProducer(Producer, of=AsyncTransactionProducer):
+    """Sends messages like `cometmq.aio.TransactionProducer`, whose text follows in `help`, but
+    blocks.
+
+    Use `with` for `async with`, and no `await`. Any thread may call the methods. Listeners that are
+    functions run in threads of the producer's own.
+    """
+
+    @takes(AsyncTransactionProducer)
+    def __init__(self, asynchronous: AsyncTransactionProducer) -> None:
+        self._async = self._transactional = asynchronous
+        BlockingClient.__init__(self, asynchronous)
+
+    def send_in_transaction(
+        self, message: Message, arg: Any = None, *, timeout_ms: Duration | None = None
+    ) -> TransactionSendResult:
+        return self._call(
+            self._transactional.send_in_transaction(message, arg, timeout_ms=timeout_ms)
+        )
