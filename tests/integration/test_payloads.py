@@ -339,7 +339,7 @@ def test_a_place_that_is_none_is_refused(face: Face, name: str, given: Any) -> N
 
 
 def test_a_transaction_a_request_and_a_simple_retry_carry_values() -> None:
-    """What the faces have no common form for, by asyncio in virtual time."""
+    """The faces have no common form of these, so asyncio has them in virtual time."""
     codecs = {"orders": Json(Order)}
     executed: list[Any] = []
 
