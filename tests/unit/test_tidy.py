@@ -46,7 +46,13 @@ OPTIONS = re.compile(r"class \w*(Config|Options|Settings)\b")
 IMAGE = re.compile(r'(?:src|srcset)="([^"#?:]+)"')
 
 # What text speaks of and neither our code nor a test has: Spark's names, and examples.
-FOREIGN = frozenset({"percentile_approx", "cometmq.a.b"})
+FOREIGN = frozenset({"percentile_approx", "cometmq.a.b"}) | {
+    # Of other clients, in docs/coming-from.md.
+    *("auto_offset_reset", "beginning_offsets", "end_offsets", "get_watermark_offsets"),
+    *("offsets_for_times", "seek_to_beginning", "store_offsets", "set_delay_time_level"),
+    *("set_message_batch_max_size", "set_name_server_address", "set_session_credentials"),
+    "set_thread_count",
+}
 
 
 def python_files(*folders: str) -> list[Path]:
