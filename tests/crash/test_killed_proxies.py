@@ -87,7 +87,7 @@ class Ledger:
         return {each for each in self.sent if self.verdicts.get(each, True)}
 
     def missing(self) -> set[str]:
-        """Return what was promised and has not come. What came and was acknowledged too late never comes again."""
+        """Return what was promised and has not come. A message acknowledged too late never comes again."""
         return self.promised() - self.received
 
     def take(self, message: wire.Message) -> None:
