@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -196,6 +197,21 @@ def test_an_archive_that_exists_is_one_snapshot_and_then_one_for_each_commit(
     assert [(line.commit, line.snapshots) for line in second.tables] == [(4, 2), (4, 2)]
     wanted = [[2, 32, 361], [3, 35, 445], [4, 40, 605]]
     assert tables_of(path) == {"iceberg": wanted, "delta": wanted}
+
+
+def test_files_that_spark_wrote_in_version_0_2_are_published(path: Path) -> None:
+    shutil.copytree(ROOT / "tests" / "golden" / "archive-0.2", path)
+    report = publish.run(publish.Config(path=str(path)), context_of(None, None))
+    assert [line.snapshots for line in report.tables] == [1, 1]
+    from deltalake import DeltaTable
+
+    rows = DeltaTable(str(path / "_tables" / "files")).to_pyarrow_table().to_pylist()
+    assert sorted(row["body"] for row in rows) == sorted(b"body %d" % at for at in range(12))
+    assert dict(rows[0]["properties"])["UNIQ_KEY"] == rows[0]["msg_id"]
+    assert {row["batch_msg_id"] for row in rows} == {None}
+    assert tables_of(path) == {"iceberg": [[0, 12, 66]], "delta": [[0, 12, 66]]}
+    found = json.loads(by_engines(str(path)))
+    assert found["iceberg now"] == found["delta now"] == [{"orders": [12, 66]}]
 
 
 def test_kills_of_a_publication_double_and_lose_nothing(tmp_path: Path) -> None:
