@@ -16,7 +16,7 @@ from tests.spark import archives
 from tests.spark.audited import COMMIT, ROLLBACK, Sender, audited, balance, context_of, kinds
 from tests.waits import CLOCKS_APART_MS, SEND_WAIT_MS
 
-from cometmq import Message, Producer
+from cometmq import AdminClient, Message, Producer, ReceivedMessage, SimpleConsumer
 from cometmq.errors import ConfigError
 from cometmq.pipelines.audit import blocks
 from cometmq.pipelines.audit.blocks import Block, Kind, Sums
@@ -371,3 +371,33 @@ def test_a_store_an_archive_and_what_consumers_noted(
     }
     assert balance(strict, TOPIC) == (STORED + 1, STORED - gone - 1, ARCHIVED, {})
     assert not strict.holds
+
+
+def test_messages_that_a_group_acknowledged_out_of_order_are_said_to_count_later(
+    spark: Any,
+) -> None:
+    with Cluster() as cluster:
+        with AdminClient(cluster.namesrv) as admin:
+            admin.topics.create("popped", read_queues=1, write_queues=1, cluster="DefaultCluster")
+        with Producer("shop", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
+            for number in range(5):
+                producer.send(Message("popped", b"%d" % number))
+        consumer = SimpleConsumer("billing", namesrv=cluster.namesrv)
+        consumer.subscribe("popped")
+        with consumer:
+            held: list[ReceivedMessage] = []
+            while len(held) < 5:
+                held += consumer.receive(5 - len(held))
+            for message in held[:1] + held[2:]:
+                message.ack()
+            report = audited(context_of(spark, cluster), topics=["popped"], groups=["billing"])
+            # Offset 1 is in flight, so 2 to 4 wait for it.
+            assert kinds(report, "popped") == {(NOT_CONSUMED, "not consumed yet"): 4}
+            assert (
+                "if it pops, messages that it acknowledged"
+                in report.evidence["consumed by billing"]
+            )
+            held[1].ack()
+            report = audited(context_of(spark, cluster), topics=["popped"], groups=["billing"])
+            assert report.holds
+            assert kinds(report, "popped") == {}

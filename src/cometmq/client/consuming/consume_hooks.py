@@ -58,7 +58,7 @@ class ConsumeHooks:
     """Calls the consume hooks of one consumer. `group` and topics reach them as users know them.
 
     A call of the listener that takes longer than `consume_timeout_s` counts as TIME_OUT. For the
-    listener's thread or task, except `polled`.
+    listener's thread or task, except `polled` and `concluded`.
     """
 
     def __init__(
@@ -89,8 +89,11 @@ class ConsumeHooks:
 
     def polled(self, queue: MessageQueue, messages: Sequence[MessageExt]) -> None:
         """Call the hooks for a poll's messages, which count as consumed at once, as in Java."""
-        context = self.before(queue, messages, polled=True)
-        context.status, context.success = SUCCESS, True
+        self.concluded(self.before(queue, messages, polled=True), success=True)
+
+    def concluded(self, context: ConsumeContext, *, success: bool) -> None:
+        """Call the hooks once the outcome of messages without a listener is known."""
+        context.status, context.success = SUCCESS if success else FAILED, success
         run_hooks([hook.after_consume for hook in self._hooks], context)
 
     def _status(self, job: ConsumeJob, seconds: float) -> str:

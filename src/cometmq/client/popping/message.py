@@ -35,10 +35,12 @@ class ReceivedMessage(AcknowledgedMessage):
     often the message was delivered before, to whichever member.
     """
 
-    __slots__ = ("_acknowledging", "_receipt")
+    __slots__ = ("_acknowledging", "_concluded", "_receipt")
 
     _acknowledging: Callable[[], Acknowledging]
     _receipt: Receipt
+    # Is called with the outcome, once a broker has it.
+    _concluded: Callable[[bool], None] | None
 
     @classmethod
     def of(
@@ -49,6 +51,7 @@ class ReceivedMessage(AcknowledgedMessage):
         message.copy_to(received)
         received._acknowledging = acknowledging
         received._receipt = receipt
+        received._concluded = None
         received._is_done = False
         return received
 
@@ -60,6 +63,7 @@ class ReceivedMessage(AcknowledgedMessage):
         except BaseException:
             self._is_done = False
             raise
+        self._conclude(success=True)
 
     async def nack(self, delay_ms: Duration = 0) -> None:
         """Give the message back: the group receives it again after `delay_ms`, at once by default.
@@ -75,6 +79,7 @@ class ReceivedMessage(AcknowledgedMessage):
         except BaseException:
             self._is_done = False
             raise
+        self._conclude(success=False)
 
     async def extend(self, invisible_ms: Duration) -> None:
         """Hide the message for `invisible_ms` from now on, because its work takes longer."""
@@ -83,5 +88,15 @@ class ReceivedMessage(AcknowledgedMessage):
         self._check_open("extended")
         await self._acknowledging().hide(self._receipt, invisible_ms)
 
+    def _conclude(self, *, success: bool) -> None:
+        call, self._concluded = self._concluded, None
+        if call is not None:
+            call(success)
+
     async def _give_back(self, _error: BaseException | None) -> None:
         await self.nack()
+
+
+def when_concluded(message: ReceivedMessage, call: Callable[[bool], None]) -> None:
+    """Have `call` called once, with whether the message was acknowledged or else given back."""
+    message._concluded = call  # noqa: SLF001 - of a class of this module

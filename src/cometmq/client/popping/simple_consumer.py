@@ -6,20 +6,21 @@ Java: SimpleConsumer of the gRPC clients; on the wire it is the pop of MQClientA
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
-from cometmq.client.consuming.consume_hooks import Admission
-from cometmq.client.hooks import FilterMessageHook, Hook
+from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_range
 from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.options import takes
 from cometmq.client.popping.acknowledging import Acknowledgements
-from cometmq.client.popping.message import MOST_INVISIBLE_MS, ReceivedMessage
+from cometmq.client.popping.message import MOST_INVISIBLE_MS, ReceivedMessage, when_concluded
 from cometmq.client.popping.requests import ANSWER_S, ANY_QUEUE, PAUSE_S, PopRequests
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.client.tracing.dispatcher import TraceDispatcher
@@ -119,7 +120,7 @@ class SimpleConsumer(TracedClient):
     group may pop and pull in turn (`cometmq admin setConsumeMode`), not at the same time.
     """
 
-    _hook_kinds = (FilterMessageHook,)
+    _hook_kinds = (FilterMessageHook, ConsumeMessageHook)
     _trace_kind = "CONSUME"
 
     @takes(SimpleConsumerOptions)
@@ -127,6 +128,7 @@ class SimpleConsumer(TracedClient):
         super().__init__(options)
         self._options = options
         self._admit = Admission(self._hooks, self.group, self._namespace)
+        self._consume_hooks = ConsumeHooks(self._hooks, self.group, self._namespace, math.inf)
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._acknowledgements: Acknowledgements | None = None
         self._next_source = 0
@@ -287,7 +289,21 @@ class SimpleConsumer(TracedClient):
         for message in messages:
             if id(message) not in kept:
                 await message.ack()
-        return [message for message in messages if id(message) in kept]
+        left = [message for message in messages if id(message) in kept]
+        if self._consume_hooks:
+            for message in left:
+                self._begin_hooks(source, message)
+        return left
+
+    def _begin_hooks(self, source: MessageQueue, message: ReceivedMessage) -> None:
+        """Call the consume hooks: now, and when the outcome is known. Nobody knows of one that comes again
+        because its time passes.
+        """
+        queue = source._replace(queue_id=message.queue_id)
+        context = self._consume_hooks.before(queue, [message])
+        when_concluded(
+            message, lambda success: self._consume_hooks.concluded(context, success=success)
+        )
 
     async def _wait_for_any(
         self, instance: ClientInstance, sources: list[MessageQueue], wait_s: float

@@ -48,6 +48,11 @@ _NO_DIFFERENCE: Final = {
     "count": "bigint",
     "example": "string",
 }
+# An offset of a group that pops is that of its first message that is not done.
+_OUT_OF_ORDER: Final = (
+    "; if it pops, messages that it acknowledged behind its first unfinished one count as consumed "
+    "once that one is done"
+)
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,9 @@ class Comparison:
         for group, by in self.told.consumed_by.items():
             stored = self.cut.committed.get(group, {}).values()
             has_any = any(offset is not None for offset in stored)
-            offsets = "the group's offsets" + ("" if has_any else ", of which it has none")
+            offsets = "the group's offsets" + (
+                _OUT_OF_ORDER if has_any else ", of which it has none"
+            )
             said[f"consumed by {group}"] = named(by, ledgers[1], offsets)
         return said
 
