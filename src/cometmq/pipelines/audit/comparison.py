@@ -24,6 +24,7 @@ from cometmq.pipelines.audit.causes import (
     Differences,
     Numbers,
     Told,
+    offsets_source,
 )
 from cometmq.pipelines.audit.found import Found
 from cometmq.pipelines.audit.settings import Config, Ledger
@@ -48,11 +49,6 @@ _NO_DIFFERENCE: Final = {
     "count": "bigint",
     "example": "string",
 }
-# An offset of a group that pops is that of its first message that is not done.
-_OUT_OF_ORDER: Final = (
-    "; if it pops, messages that it acknowledged behind its first unfinished one count as consumed "
-    "once that one is done"
-)
 
 
 @dataclass(frozen=True)
@@ -121,11 +117,7 @@ class Comparison:
             "archived": self._config.archive or "no archive is named",
         }
         for group, by in self.told.consumed_by.items():
-            stored = self.cut.committed.get(group, {}).values()
-            has_any = any(offset is not None for offset in stored)
-            offsets = "the group's offsets" + (
-                _OUT_OF_ORDER if has_any else ", of which it has none"
-            )
+            offsets = offsets_source(self.cut.committed.get(group, {}).values())
             said[f"consumed by {group}"] = named(by, ledgers[1], offsets)
         return said
 
