@@ -12,6 +12,7 @@ from tests.waits import WAIT_S, until
 
 import cometmq
 from cometmq.aio import AdminClient, Producer, SimpleConsumer
+from cometmq.client.tracing.codec import TraceType
 from cometmq.errors import ClientStateError, IllegalArgumentError, RouteNotFoundError
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue
@@ -184,6 +185,42 @@ def test_messages_of_a_queue_come_in_order_and_in_batches(cluster: Cluster) -> N
             await batch[1].ack()
             await batch[2].ack()
             assert [each.body for each in await consumer.receive()] == [b"3", b"4", b"5"]
+
+    cluster.run(scenario())
+
+
+def test_each_delivery_is_traced_with_its_count_and_its_outcome(cluster: Cluster) -> None:
+    """With enable_trace a simple consumer traced nothing."""
+
+    async def scenario() -> None:
+        await create(cluster, "orders", 1)
+        async with (
+            AdminClient(namesrv=cluster.namesrv) as admin,
+            Producer("shop", namesrv=cluster.namesrv) as producer,
+        ):
+            sent = await producer.send(Message("orders", b"1"))
+            assert sent.msg_id is not None
+            async with consumer_of(cluster, "orders", enable_trace=True) as consumer:
+                (message,) = await consumer.receive()
+                await message.nack()
+                (again,) = await consumer.receive()
+                await again.ack()
+
+            async def traced() -> bool:
+                events = await admin.messages.trace(sent.msg_id)
+                counts = {
+                    event.request_id: event.retry_times
+                    for event in events
+                    if event.kind is TraceType.SUB_BEFORE
+                }
+                ended = {
+                    (counts[event.request_id], event.success)
+                    for event in events
+                    if event.kind is TraceType.SUB_AFTER
+                }
+                return ended == {(0, False), (1, True)}
+
+            await until(traced)
 
     cluster.run(scenario())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
@@ -23,7 +24,7 @@ class AcknowledgedMessage(MessageExt):
         handle(message.body)
     """
 
-    __slots__ = ("_context", "_hooks", "_settled")
+    __slots__ = ("_context", "_hooks", "_settled", "_when_settled")
 
     # How it was settled: ACKNOWLEDGED, GIVEN_BACK, or "" before that.
     _settled: str
@@ -31,11 +32,12 @@ class AcknowledgedMessage(MessageExt):
     _hooks: ConsumeHooks | None
     # None except while the block runs.
     _context: ConsumeContext | None
+    _when_settled: Callable[[bool], None] | None
 
     def _begin(self) -> None:
         """Set what this class adds to a message."""
         self._settled = ""
-        self._hooks = self._context = None
+        self._hooks = self._context = self._when_settled = None
 
     @abstractmethod
     async def ack(self) -> None: ...
@@ -43,6 +45,18 @@ class AcknowledgedMessage(MessageExt):
     @abstractmethod
     async def _give_back(self, error: BaseException | None) -> None:
         """Give the message back because of `error`, with the delay that nobody chose."""
+
+    def when_settled(self, call: Callable[[bool], None]) -> None:
+        """Have `call` called once, with whether the message was acknowledged or else given back.
+
+        It is not called for a message that comes again because its time passes.
+        """
+        self._when_settled = call
+
+    def _report(self, *, success: bool) -> None:
+        call, self._when_settled = self._when_settled, None
+        if call is not None:
+            call(success)
 
     def watch(self, hooks: ConsumeHooks) -> None:
         """Have `hooks` see the block that handles the message."""

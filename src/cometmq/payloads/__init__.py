@@ -4,6 +4,6 @@ A producer or consumer takes `codecs={"orders": Json(Order)}`. Then `Message("or
 encoded when it is sent, and `message.value` is the order again. docs/payloads.md has programs.
 """
 
-import lazy_loader
+from cometmq import _lazy
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__)

@@ -58,7 +58,7 @@ class ConsumeHooks:
     """Calls the consume hooks of one consumer. `group` and topics reach them as users know them.
 
     A call of the listener that takes longer than `consume_timeout_s` counts as TIME_OUT. For the
-    listener's thread or task, except `polled`.
+    listener's thread or task, except `polled` and `concluded`.
     """
 
     def __init__(

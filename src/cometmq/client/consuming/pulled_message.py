@@ -64,6 +64,7 @@ class PulledMessage(AcknowledgedMessage):
         """
         self._settle_as(ACKNOWLEDGED)
         self._holder.acknowledge(self._process_queue, self)
+        self._report(success=True)
 
     async def nack(self, delay_ms: Duration | None = None) -> None:
         """Give the message back: the group gets it again later, and it no longer holds its queue's offset.
@@ -89,6 +90,7 @@ class PulledMessage(AcknowledgedMessage):
         except BaseException:
             self._settled = ""
             raise
+        self._report(success=False)
 
     async def _give_back(self, error: BaseException | None) -> None:
         await self._nack(None, error)

@@ -60,6 +60,7 @@ class ReceivedMessage(AcknowledgedMessage):
         except BaseException:
             self._settled = ""
             raise
+        self._report(success=True)
 
     async def nack(self, delay_ms: Duration = 0) -> None:
         """Give the message back: the group receives it again after `delay_ms`, at once by default.
@@ -75,6 +76,7 @@ class ReceivedMessage(AcknowledgedMessage):
         except BaseException:
             self._settled = ""
             raise
+        self._report(success=False)
 
     async def extend(self, invisible_ms: Duration) -> None:
         """Hide the message for `invisible_ms` from now on, because its work takes longer."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from cometmq.client.acknowledged import AcknowledgedMessage
 from cometmq.client.hooks import (
     ConsumeContext,
     ConsumeMessageHook,
@@ -120,21 +121,17 @@ class ConsumeTrace(ConsumeMessageHook):
         self._monotonic = dispatcher.clock.monotonic
 
     def before_consume(self, context: ConsumeContext) -> None:
-        if context.received:  # the poll was traced
+        if context.received:  # its poll was traced
             return
         traced = [m for m in context.messages if m.properties.get(p.TRACE_SWITCH) != "false"]
-        request_id = self._dispatcher.randomness.uuid4().hex.upper()
+        if context.polled and isinstance(context.messages[0], AcknowledgedMessage):
+            for message in traced:
+                self._trace_until_settled(message, context.group)
+            return
+        request_id = self._request_id()
         context.state[_BEGAN_S] = self._monotonic()
         events = context.state[_BEFORE] = [
-            TraceContext(
-                TraceType.SUB_BEFORE,
-                [_consumed(message) for message in part],
-                self._now_ms(),
-                part[-1].properties.get(p.MSG_REGION) or DEFAULT_REGION,
-                context.group,
-                request_id=request_id,
-            )
-            for part in _parts(traced)
+            self._before(part, context.group, request_id) for part in _parts(traced)
         ]
         for event in events:
             self._dispatcher.append(event)
@@ -143,21 +140,53 @@ class ConsumeTrace(ConsumeMessageHook):
         events: list[TraceContext] = context.state.get(_BEFORE, [])
         if not events:
             return
-        now = self._now_ms()
         took_ms = int((self._monotonic() - context.state[_BEGAN_S]) * 1000)
+        code = ContextCode[context.status]
         for before in events:
-            event = TraceContext(
+            self._append_after(before, took_ms // len(context.messages), context.success, code)
+
+    def _trace_until_settled(self, message: MessageExt, group: str) -> None:
+        """Trace a message that a poll returned, and its outcome when its user says so."""
+        assert isinstance(message, AcknowledgedMessage), "asked before"
+        before, began_s = self._before([message], group, self._request_id()), self._monotonic()
+        self._dispatcher.append(before)
+
+        def trace_outcome(success: bool) -> None:
+            took_ms = int((self._monotonic() - began_s) * 1000)
+            code = ContextCode.SUCCESS if success else ContextCode.FAILED
+            self._append_after(before, took_ms, success, code)
+
+        message.when_settled(trace_outcome)
+
+    def _request_id(self) -> str:
+        return self._dispatcher.randomness.uuid4().hex.upper()
+
+    def _before(self, messages: Sequence[MessageExt], group: str, request_id: str) -> TraceContext:
+        return TraceContext(
+            TraceType.SUB_BEFORE,
+            [_consumed(message) for message in messages],
+            self._now_ms(),
+            messages[-1].properties.get(p.MSG_REGION) or DEFAULT_REGION,
+            group,
+            request_id=request_id,
+        )
+
+    def _append_after(
+        self, before: TraceContext, took_ms: int, success: bool, code: ContextCode
+    ) -> None:
+        self._dispatcher.append(
+            TraceContext(
                 TraceType.SUB_AFTER,
                 before.beans,
-                now,
+                self._now_ms(),
                 before.region,
                 before.group,
-                took_ms // len(context.messages),
-                context.success,
+                took_ms,
+                success,
                 before.request_id,
-                ContextCode[context.status],
+                code,
             )
-            self._dispatcher.append(event)
+        )
 
 
 def _parts(messages: Sequence[MessageExt]) -> Iterator[Sequence[MessageExt]]:

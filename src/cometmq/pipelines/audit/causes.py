@@ -8,7 +8,7 @@ difference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -38,6 +38,17 @@ STRUCT: Final = "struct<difference:string,grp:string,cause:string,explained:bool
 # (condition, cause, whether the cause explains the difference); the first condition that holds
 # counts.
 Case = tuple[Any, Any, bool]
+
+
+def offsets_source(stored: Iterable[int | None]) -> str:
+    """Name a group's offsets as the source of what it has consumed."""
+    if all(offset is None for offset in stored):
+        return "the group's offsets, of which it has none"
+    # An offset of a group that pops is that of its first message that is not done.
+    return (
+        "the group's offsets; if it pops, messages that it acknowledged behind its first unfinished "
+        "one count as consumed once that one is done"
+    )
 
 
 @dataclass(frozen=True)

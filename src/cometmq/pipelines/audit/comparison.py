@@ -24,6 +24,7 @@ from cometmq.pipelines.audit.causes import (
     Differences,
     Numbers,
     Told,
+    offsets_source,
 )
 from cometmq.pipelines.audit.found import Found
 from cometmq.pipelines.audit.settings import Config, Ledger
@@ -116,9 +117,7 @@ class Comparison:
             "archived": self._config.archive or "no archive is named",
         }
         for group, by in self.told.consumed_by.items():
-            stored = self.cut.committed.get(group, {}).values()
-            has_any = any(offset is not None for offset in stored)
-            offsets = "the group's offsets" + ("" if has_any else ", of which it has none")
+            offsets = offsets_source(self.cut.committed.get(group, {}).values())
             said[f"consumed by {group}"] = named(by, ledgers[1], offsets)
         return said
 

@@ -4,6 +4,6 @@
 first use, because Spark's workers need single modules only.
 """
 
-import lazy_loader
+from cometmq import _lazy
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__)
