@@ -52,6 +52,12 @@ ENCRYPTED = Door(tls=True)
 BOTH = Door(OWNER.access_key, OWNER.secret_key, tls=True)
 
 
+class NewestAcl2Broker(Acl2Broker):
+    """The newest release with ACL 2.0."""
+
+    module = JavaBroker.module
+
+
 class Java52Broker(JavaBroker):
     """The last release with ACL 1.0, without it."""
 
@@ -187,7 +193,7 @@ def made_brokers(directory: Path, heap_mib: int, wanted: set[str]) -> Iterator[t
         NEWEST: (JavaBroker, OPEN),
         "Java 5.2": (Java52Broker, OPEN),
         "Java 5.2, ACL 1.0": (Acl1Broker, SIGNED),
-        f"{NEWEST}, ACL 2.0": (Acl2Broker, SIGNED),
+        f"{NEWEST}, ACL 2.0": (NewestAcl2Broker, SIGNED),
     }
     for label, (broker, door) in java.items():
         if label in wanted:

@@ -15,11 +15,12 @@ from tests.integration.raw_client import RawClient
 from tests.interop.comet_servers import CometBroker
 from tests.interop.ha_tap import Connection, Tap
 from tests.interop.java4 import Java4Broker
-from tests.interop.peers import JavaBroker
+from tests.interop.peers import Java53Broker, JavaBroker
 from tests.waits import JVM_WAIT_S, eventually
 
 KINDS: dict[str, type[JavaBroker]] = {
     "java4": Java4Broker,
+    "java53": Java53Broker,
     "java5": JavaBroker,
     "comet": CometBroker,
 }
@@ -66,7 +67,7 @@ class Pair:
         so the address is set once more.
         """
         self.slave.start()
-        if self.slave_kind == "java5":
+        if self.slave_kind in {"java53", "java5"}:
             addresses = {"masterHaAddress": self.tap.address, "masterAddress": self.master.address}
             with RawClient(self.slave.address) as client:
                 assert client.ask(EXCHANGE_HA_INFO, addresses).code == 0

@@ -1,4 +1,4 @@
-"""Clients at Java servers that want signatures and TLS: ACL 1.0 (5.2), ACL 2.0 with TLS (the newest).
+"""Clients at Java servers that want signatures and TLS: ACL 1.0 (5.2), ACL 2.0 with TLS (5.3).
 
 Everything that clients say to servers has to be signed and encrypted alike: each test is one way to
 use them.

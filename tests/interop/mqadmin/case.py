@@ -34,6 +34,8 @@ COMMON: Final[Masks] = (
     (r"TPS: [0-9.]+", "TPS: RATE"),
     (r"(spentTimeMills|commitLogOffset|physicOffset)=\d+", r"\1=N"),
     (r"CommitLog Offset: +\d+", "CommitLog Offset: PLACE"),
+    # Java 5.5 says where the next page of a query by key begins.
+    (r"(@K@\S+@ID)@\d+", r"\1"),
     # Ours say that they are of 5.3.3.
     (r"\bV\d_\d_\d\b", "VERSION"),
     # Names that Java gives objects and functions.

@@ -222,7 +222,7 @@ REFUSED_ON_PURPOSE: Final = Scenario(
         ),
         _refused("setCommitLogReadAheadMode", "-b {broker} -m 0", Code.SET_COMMITLOG_READ_MODE),
         _refused("switchTimerEngine", "-b {broker} -e F", Code.SWITCH_TIMER_ENGINE),
-        _lite("getBrokerLiteInfo", "-b {broker}", Code.GET_BROKER_LITE_INFO),
+        _refused("getBrokerLiteInfo", "-b {broker}", Code.GET_BROKER_LITE_INFO),
         _lite("getParentTopicInfo", "-p {topic}", Code.GET_PARENT_TOPIC_INFO),
         _lite("getLiteTopicInfo", "-p {topic} -l lite", Code.GET_LITE_TOPIC_INFO),
         _lite("getLiteClientInfo", "-p {topic} -g {group} -c m1", Code.GET_LITE_CLIENT_INFO),
