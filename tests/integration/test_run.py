@@ -52,9 +52,10 @@ async def work(messages):
     await asyncio.sleep(0.05)
     note(messages)
 async def main():
-    consumers = [cometmq.aio.PushConsumer(topic, work, **options) for _ in range(2)]
-    for consumer in consumers:
-        consumer.subscribe(topic)
+    # Two groups: of two members of one, the second would take queues whose messages the first works on.
+    consumers = [cometmq.aio.PushConsumer(group, work, **options) for group in (topic, f"{topic}-2")]
+    consumers[0].subscribe(topic)
+    consumers[1].subscribe("BenchmarkTest")
     await asyncio.gather(*(consumer.run() for consumer in consumers))
 asyncio.run(main())
 print("drained")

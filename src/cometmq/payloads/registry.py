@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import http.client
 import json
 import ssl
 import threading
@@ -27,6 +26,7 @@ from cometmq.errors import IllegalArgumentError, SchemaRefusedError, SchemaRegis
 from cometmq.model.durations import Duration, milliseconds
 from cometmq.payloads.avro import MAX_SCHEMA_BYTES
 from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.runtime.http_exchange import exchange
 
 T = TypeVar("T")
 
@@ -225,25 +225,25 @@ class SchemaRegistry:
             if schema.kind != "AVRO":
                 asked["schemaType"] = schema.kind
             body = json.dumps(asked).encode()
-        connection: http.client.HTTPConnection
-        if self._is_https:
-            connection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=self._timeout_s, context=self._tls
-            )
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         try:
-            connection.request(method, self._path + path, body, self._headers)
-            response = connection.getresponse()
-            data = response.read(MAX_ANSWER_BYTES + 1)
-        except (OSError, http.client.HTTPException) as error:
+            status, data = exchange(
+                self._host,
+                self._port,
+                method,
+                self._path + path,
+                body,
+                self._headers,
+                is_https=self._is_https,
+                tls=self._tls,
+                timeout_s=self._timeout_s,
+                most_bytes=MAX_ANSWER_BYTES + 1,
+            )
+        except OSError as error:
             raise SchemaRegistryError(
                 f"the registry {self.address} does not answer: {type(error).__name__}: {error}",
                 retriable=True,
                 address=self.address,
             ) from error
-        finally:
-            connection.close()
         if len(data) > MAX_ANSWER_BYTES:
             raise SchemaRegistryError(
                 f"the registry {self.address} answers with more than {MAX_ANSWER_BYTES} bytes, the limit "
@@ -252,7 +252,7 @@ class SchemaRegistry:
                 address=self.address,
                 limit="MAX_ANSWER_BYTES",
             )
-        return self._answer(response.status, data)
+        return self._answer(status, data)
 
     def _answer(self, status: int, data: bytes) -> dict[str, Any]:
         try:

@@ -57,7 +57,9 @@ def test_both_faces_have_the_same_methods_and_parameters(
     blocking: type, asynchronous: type
 ) -> None:
     ours, theirs = public(blocking), public(asynchronous)
-    only_asynchronous = {"check_started", "close_unstarted"}  # for the blocking face itself
+    # For the blocking face itself, for consumers and for traces.
+    only_asynchronous = {"check_started", "close_unstarted"}
+    only_asynchronous |= {"enter_block", "leave_block", "settle", "watch", "when_settled"}
     assert set(ours) == set(theirs) - only_asynchronous
     for name in [*ours, "__init__"]:
         if isinstance(ours.get(name), property):

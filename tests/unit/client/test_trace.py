@@ -25,8 +25,9 @@ from cometmq.client.tracing.codec import (
     decode_traces,
     encode_trace,
 )
+from cometmq.client.tracing.consume_trace import ConsumeTrace
 from cometmq.client.tracing.dispatcher import BATCH_NUM, CAPACITY, TraceDispatcher
-from cometmq.client.tracing.hooks import ConsumeTrace, SendTrace
+from cometmq.client.tracing.send_trace import SendTrace
 from cometmq.errors import ProtocolError
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue

@@ -17,8 +17,8 @@ from cometmq.client.membership.positions import lag_of, max_offset, min_offset, 
 from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.pulling.gates import Chosen, Gates
 from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.client.tracing.consume_trace import ConsumeTrace
 from cometmq.client.tracing.dispatcher import TraceDispatcher
-from cometmq.client.tracing.hooks import ConsumeTrace
 from cometmq.client.tracing.traced_client import TracedClient
 from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.model.durations import Moment, epoch_ms

@@ -29,8 +29,8 @@ from cometmq.client.popping.acknowledging import Acknowledgements
 from cometmq.client.popping.message import MOST_INVISIBLE_MS, ReceivedMessage
 from cometmq.client.popping.requests import ANSWER_S, ANY_QUEUE, PAUSE_S, PopRequests
 from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.client.tracing.consume_trace import ConsumeTrace
 from cometmq.client.tracing.dispatcher import TraceDispatcher
-from cometmq.client.tracing.hooks import ConsumeTrace
 from cometmq.client.tracing.traced_client import TracedClient, TracedOptions
 from cometmq.errors import (
     ClientStateError,

@@ -37,7 +37,7 @@ from cometmq.client.producing.requesting import request
 from cometmq.client.producing.selectors import QueueSelector, select_queue
 from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.client.tracing.dispatcher import TraceDispatcher
-from cometmq.client.tracing.hooks import SendTrace
+from cometmq.client.tracing.send_trace import SendTrace
 from cometmq.client.tracing.traced_client import TracedClient, TracedOptions
 from cometmq.errors import IllegalArgumentError
 from cometmq.logs.loggers import get_logger
