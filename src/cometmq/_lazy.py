@@ -1,7 +1,7 @@
 """Import the names of a package when they are first used, by the list in its `__init__.pyi`.
 
-Type checkers read the same list. It has lines `from .module import name` alone, over several lines in
-brackets too.
+Type checkers read the same list. It contains only `from .module import name`, also over several lines in
+brackets.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class ConfigError(CometMQError):
 
 
 class MissingExtraError(ConfigError, ModuleNotFoundError):
-    """A feature needs a package that is not installed; the message has the command that installs it."""
+    """A feature needs a package that is not installed. The text has the command that installs it."""
 
 
 class IllegalArgumentError(CometMQError, ValueError):

@@ -11,9 +11,9 @@ from cometmq.errors import MissingExtraError
 
 @contextmanager
 def needs(extra: str, what: str) -> Iterator[None]:
-    """Raise MissingExtraError for a package that an import in this block misses.
+    """Raise MissingExtraError if an import in this block does not find its package.
 
-    `what` names the feature, which needs the packages of `extra`.
+    `what` names the feature that needs the packages of `extra`.
     """
     try:
         yield

@@ -1,7 +1,5 @@
 """Provides a broker for taskiq: tasks are messages of a topic, workers are members of a group (the extra `taskiq`).
 
-from cometmq.extras import needs
-from cometmq.logs.loggers import get_logger
 from cometmq.taskiq import RocketMQBroker
 
 broker = RocketMQBroker("127.0.0.1:9876")
@@ -46,12 +44,12 @@ class RocketMQBroker(AsyncBroker):
 
     Each task runs at least once: its message is acknowledged when taskiq says so (`--ack-type` of the
     worker, by default after the result is saved). While a task waits or runs in a worker, its message is
-    hidden from the other workers for `invisible_ms` at a time, again and again, for `longest_task_ms`
-    at most; it comes again that much later if the worker dies, and at once if the worker stops. A task
-    that was delivered as often as the group allows (`retryMaxTimes`) is a dead letter.
+    hidden from the other workers. The worker renews this time, `invisible_ms`, for `longest_task_ms` at
+    most. The message comes again at once if the worker stops, and within `invisible_ms` if the worker is
+    killed. A task that was delivered as often as the group allows (`retryMaxTimes`) is a dead letter.
 
-    Any number of workers share the topic's queues. `prefetch` (1 to 32) is how many tasks a worker takes
-    at a time. The label `delay` of a task (seconds, or a timedelta) has the broker deliver it later.
+    Any number of workers share the topic's queues. A worker takes up to `prefetch` tasks (1 to 32) at a
+    time. The label `delay` of a task (seconds, or a timedelta) has the broker deliver it later.
     `options` are those of both clients: `namespace`, `tls`, `access_key` and the others of ClientOptions.
 
     The servers must know POP: CometMQ, or Java's from 5.0 on.
@@ -113,7 +111,7 @@ class RocketMQBroker(AsyncBroker):
         )
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
-        """Receive tasks without end; servers that cannot be reached are asked again."""
+        """Receive tasks without end; ask servers again that cannot be reached."""
         back_off = BackOff()
         while True:
             try:
@@ -121,7 +119,7 @@ class RocketMQBroker(AsyncBroker):
             except ClientStateError:
                 raise
             except CometMQError as error:
-                log.warning("no tasks are received", topic=self._topic, reason=str(error))
+                log.warning("tasks cannot be received", topic=self._topic, reason=str(error))
                 await back_off.wait()
                 continue
             back_off.reset()

@@ -39,8 +39,8 @@ _GIVEN_WRONG = (
     StoreFullError,
 )
 
-# The place of each command: the module in `cometmq.cli`, and the function or typer application in it; and
-# the extra that brings what it needs. A module is imported when its command is called, so that no command
+# The place of each command: the module in `cometmq.cli`, and the function or typer application in it. The
+# third text is the extra that brings its packages. A module is imported when its command is called, so that no command
 # waits for the imports of others.
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "dev": ("dev.command", "dev", "server"),
@@ -108,7 +108,7 @@ class _Missing(typer.core.TyperCommand):
         self._error = error
 
     def invoke(self, ctx: Any) -> Any:
-        del ctx  # whatever was asked, it is missing
+        del ctx  # the error is the same for all calls
         raise self._error
 
 

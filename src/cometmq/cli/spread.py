@@ -20,7 +20,7 @@ from typing import Any, get_type_hints
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has, for each parameter whose type is a dataclass, the fields of that as
+    """Return a command that has the fields of each parameter with a dataclass as its type as
     options. Typer passes all arguments by name.
     """
     hints = get_type_hints(command, include_extras=True)

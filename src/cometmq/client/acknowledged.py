@@ -47,7 +47,7 @@ class AcknowledgedMessage(MessageExt):
         """Give the message back because of `error`, with the delay that nobody chose."""
 
     def when_settled(self, call: Callable[[bool], None]) -> None:
-        """Have `call` called once, with whether the message was acknowledged or else given back.
+        """Have `call` called once: with True if the message was acknowledged, with False if it was given back.
 
         It is not called for a message that comes again because its time passes.
         """

@@ -83,8 +83,8 @@ class ConsumeContext:
     RETURNNULL. `queue` is the queue that the messages were pulled from (of the retry topic for a
     retried message), with the topic's name as users know it. `polled` says that no listener was
     called: a poll returned the messages, which count as consumed at once. `received` says that the
-    context is of a block `with message:`, after another context for the poll that returned the
-    message. Hooks may keep values of their own in `state`, under any key, from `before_consume` to
+    context is that of a block `with message:`; another context came before it, for the poll that returned
+    the message. Hooks may keep values of their own in `state`, under any key, from `before_consume` to
     `after_consume`.
     """
 

@@ -55,10 +55,10 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
         """End what `_enter` began."""
 
     def _running_now(self) -> None:
-        """Do what needs the methods of a client that runs, right after its start."""
+        """Do the work that needs a running client, right after its start."""
 
     async def _wind_down(self) -> None:
-        """Do what needs the methods of a client that runs, right before `_depart`."""
+        """Do the work that needs a running client, right before `_depart`."""
 
     def _check_ready(self) -> None:
         """Raise when something needed for the start is missing."""

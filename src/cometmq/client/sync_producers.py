@@ -1,7 +1,7 @@
 """Provides the blocking producers, which run the asyncio producers on one background loop thread.
 
-Apart from the consumers (`client/sync.py`, which has the rules of both), so that a program that only sends
-imports no consumers: they take a third of the time.
+The consumers are in `client/sync.py`, which has the rules of both. So a program that only sends imports no
+consumers: they take a third of the import's time.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ import logging
 import sys
 from typing import Any, Final
 
-# Passed on to `logging` as they are: the application decides there how a traceback is written.
+# These fields go to `logging` as they are: the application decides there how a traceback is written.
 _FOR_LOGGING: Final = ("exc_info", "stack_info")
-# From `logging` back to the module that wrote the line.
+# The frames from `logging` back to the module that wrote the line.
 _STACK_LEVEL: Final = 3
 
 

@@ -35,7 +35,7 @@ _ELSEWHERE: Final = {
 
 
 class _Absent:
-    """Is the value of a message that has none."""
+    """Stands for the value of a message that has none."""
 
     def __repr__(self) -> str:
         return "…"
@@ -61,8 +61,8 @@ class Message:
     """Holds a message to send.
 
     `body` has the bytes to carry. In its place `value` may be any object for which the producer has a
-    codec (`cometmq.payloads`); the send encodes it. `tags` is one tag, by which consumers select. `keys` is one
-    business key, or several, by which the message can be looked up. `properties` are further texts
+    codec (`cometmq.payloads`); the send encodes it. `tags` is one tag, by which consumers select. `keys`
+    is one business key, or several, by which the message can be looked up. `properties` are further texts
     that the consumer will see. Tags, keys and everything else that travels beside the body live in
     the one `properties` dict, as on the wire.
 
@@ -217,7 +217,7 @@ class Message:
 
     @property
     def value(self) -> Any:
-        """The object that the body stands for: the one to send, or the decoded one of a received message.
+        """The object in place of the body: the value to send, or the decoded body of a received message.
 
         A consumer with codecs decodes a body once, at the latest when its value is asked for. Raises
         UndecodableError for a body that does not fit, and for a topic without a codec.
@@ -234,8 +234,8 @@ class Message:
             return decoded
         if value is _ABSENT:
             raise UndecodableError(
-                f"the message of topic {self.topic} has no value, only a body: no codec is for its "
-                f"topic; give the client codecs={{{self.topic!r}: …}}",
+                f"the message of topic {self.topic} has a body and no value, because its topic has "
+                f"no codec; give the client codecs={{{self.topic!r}: …}}",
                 topic=self.topic,
             )
         return value
@@ -246,7 +246,7 @@ class Message:
         return self._is_unencoded
 
     def decode_by(self, decode: Callable[[Message], Any]) -> None:
-        """Have `value` return what `decode` makes of this message. Consumers with codecs call it."""
+        """Have `value` return the result of `decode` for this message. Consumers with codecs call it."""
         self._value = _Undecoded(decode)
 
     @property

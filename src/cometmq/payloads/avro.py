@@ -1,8 +1,8 @@
 """Encodes values as Avro, with fastavro. Needs the extra `avro`.
 
 fastavro reads with C code that neither counts items nor looks at the stack. A few bytes can declare an
-array of 2^60 items that take no bytes, and a body of a schema that refers to itself can be so deep that
-the stack ends and the process with it. So bodies of such schemas are walked first, by `AvroWalk`.
+array of 2^60 items that take no bytes. If a schema refers to itself, a body can be so deep that it
+exhausts the stack and ends the process. So bodies of such schemas are walked first, by `AvroWalk`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from cometmq.payloads.codec import Codec, Encoded
 T = TypeVar("T")
 
 MAX_SCHEMA_BYTES: Final = 256 * 1024
-# Types that fastavro takes and gives for logical types.
+# Types that fastavro takes and returns for logical types.
 _LOGICAL: Final = (bytes, datetime, date, time, Decimal, UUID)
 
 
 class AvroSchema:
-    """Is a parsed schema. `text` is the JSON that it was made of.
+    """Holds a parsed schema. `text` is its JSON.
 
     Raises IllegalArgumentError for text that is no Avro schema.
     """
@@ -76,7 +76,7 @@ class AvroSchema:
     def read(self, body: bytes, reader: AvroSchema | None = None) -> Any:
         """Return the value that a body holds, as the schema `reader` sees it.
 
-        Raises ValueError if bytes are left, and what fastavro raises for bytes that do not fit.
+        Raises ValueError if bytes are left, and fastavro's errors for bytes that do not fit.
         """
         import fastavro
 
@@ -114,7 +114,7 @@ class Avro(Codec[T]):
     def encode(self, _topic: str, value: T) -> Encoded:
         plain: object = value
         if self._type is not None:
-            # Types that Avro's logical types have stay as they are.
+            # Values of logical types keep the types that fastavro has for them.
             plain = msgspec.to_builtins(value, builtin_types=_LOGICAL)
         return Encoded(self._schema.write(plain))
 
@@ -122,7 +122,7 @@ class Avro(Codec[T]):
         return self.decode_body(message.body, self._schema)
 
     def decode_body(self, body: bytes, written: AvroSchema) -> T:
-        """Return the value of a body that was written by a schema, as this codec's schema sees it."""
+        """Return the value of a body that the schema `writer` wrote, as this codec's schema sees it."""
         value: Any = written.read(body, self._schema)
         if self._type is None:
             made: T = value

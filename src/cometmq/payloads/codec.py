@@ -1,4 +1,4 @@
-"""Turns values into bodies of messages and back: what every codec offers, and two that need no library."""
+"""Turns values into bodies of messages and back: the class of all codecs, and two codecs without a library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Fetch = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Is a body, and properties that go with it."""
+    """Holds a body, and the properties that go with it."""
 
     body: bytes
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -30,8 +30,8 @@ class Codec(ABC, Generic[T]):
     """Encodes values of one type, and decodes bodies that hold them.
 
     `encode` and `decode` compute only: they may run on a loop or in any thread, and raise any exception
-    for what does not fit. A codec that has to fetch something first, a schema for instance, says so by
-    `missing_to_encode` and `missing_to_decode`.
+    for a value or body that does not fit. `missing_to_encode` and `missing_to_decode` are for codecs that
+    have to fetch something first, a schema for instance.
     """
 
     @abstractmethod
@@ -41,11 +41,11 @@ class Codec(ABC, Generic[T]):
     def decode(self, message: Message) -> T: ...
 
     def missing_to_encode(self, _topic: str) -> Fetch | None:
-        """Return what fetches the thing without which `encode` cannot do, or None if it is there."""
+        """Return the function that fetches a thing for `encode`, or None if nothing is missing."""
         return None
 
     def missing_to_decode(self, _message: Message) -> Fetch | None:
-        """Return what fetches the thing without which `decode` cannot do, or None if it is there."""
+        """Return the function that fetches a thing for `decode`, or None if nothing is missing."""
         return None
 
     def accepts(self, _value: object) -> bool:
@@ -54,7 +54,7 @@ class Codec(ABC, Generic[T]):
 
     @property
     def name(self) -> str:
-        """The name of the type, which errors show and `OneOf` sends."""
+        """The name of the type, for errors and for the property that `OneOf` sends."""
         return "value"
 
     def value(self, message: Message) -> T:
@@ -67,7 +67,7 @@ class Codec(ABC, Generic[T]):
 
 
 class Custom(Codec[T]):
-    """Encodes and decodes by two functions of one's own, of a value and of a body.
+    """Encodes and decodes by two functions: `encode` takes a value, `decode` a body.
 
     `type_` is the class of the values, if they have one.
     """
@@ -100,7 +100,7 @@ class Custom(Codec[T]):
 class OneOf(Codec[Any]):
     """Encodes values of several types in one topic: each by the first codec that accepts it.
 
-    The property PAYLOAD_TYPE names the type. A body without it is of the first codec.
+    The property PAYLOAD_TYPE names the type. The first codec decodes a body without this property.
     """
 
     def __init__(self, *codecs: Codec[Any]) -> None:
@@ -146,6 +146,6 @@ class OneOf(Codec[Any]):
 
 
 def check_type(type_: type | None, value: object) -> None:
-    """Raise TypeError unless a value is of a class; without one, anything goes."""
+    """Raise TypeError unless a value is of this class. None is for values without a class."""
     if type_ is not None and not isinstance(value, type_):
         raise TypeError(f"Expected {type_.__name__}, got {type(value).__name__}")

@@ -19,16 +19,16 @@ from cometmq.payloads.codec import Codec
 
 MAX_PAYLOAD_BYTES: Final = 4 * 1024 * 1024
 MAX_CODECS: Final = 1000
-# A larger body is decoded in a thread where a loop would wait for it, as it is compressed in one.
+# A body of this size or more is decoded in a thread, because a loop would wait for it too long.
 IN_THREAD_BYTES: Final = 128 * 1024
 _PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_*?-]+")
 
 
 class Codecs:
-    """Holds codecs by topic. A topic is exact, or a pattern with `*` and `?`; the first that fits counts,
-    exact ones before patterns.
+    """Holds codecs by topic: a dict from topics, or patterns with `*` and `?`, to codecs.
 
-    A body of more than `max_payload_bytes` is not decoded. For any thread.
+    An exact topic counts before patterns, and of patterns the first that fits. A body of more than
+    `max_payload_bytes` is not decoded. For any thread.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Codecs:
             self._encode(codec, message)
 
     def encode_now(self, message: Message) -> bool:
-        """Encode a message as `encode` does, unless something has to be fetched first: return False then."""
+        """Encode a message as `encode` does. Return False if something has to be fetched first."""
         if not message.is_unencoded:
             return True
         codec = self._codec_to_encode(message.topic)
@@ -115,11 +115,12 @@ class Codecs:
     # Decoding
 
     async def decode(self, message: Message, topic: str | None = None) -> None:
-        """Decode a message; its `value` returns, or raises, what came of it from then on.
+        """Decode a message. From then on its `value` returns the result, or raises the error.
 
-        `topic` is the one whose codec counts, by default the message's, for retries the first one. Without
-        a codec nothing happens. Raises UndecodableError, and SchemaRegistryError if the schema could
-        not be fetched: nothing is wrong with the message then, and a later `decode` may succeed.
+        The codec is that of `topic`: by default the message's topic, for a retry the topic that it was
+        first sent to. Without a codec nothing happens. Raises UndecodableError, and SchemaRegistryError if
+        the schema could not be fetched: nothing is wrong with the message then, and a later `decode` may
+        succeed.
         """
         await self.prepare(message, topic)
         if self.of(topic or _topic(message)) is None:
@@ -195,7 +196,7 @@ class Codecs:
 
 
 def codecs_of(given: object) -> Codecs | None:
-    """Return codecs that a user gave: Codecs, a dict of them by topic, or None."""
+    """Return the codecs of an option: Codecs, a dict from topic to codec, or None."""
     if given is None or isinstance(given, Codecs):
         return given
     if isinstance(given, Mapping):

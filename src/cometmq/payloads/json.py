@@ -42,7 +42,7 @@ class Json(Codec[T]):
             body: bytes = model.model_dump_json(by_alias=True).encode()
         else:
             body = self._encoder.encode(value)
-        # Neither library looks at the types of fields that were set; what its reader would refuse
+        # Neither library looks at the types of fields that were set; a value that its reader would refuse
         # must not be sent.
         self._decoded(body)
         return Encoded(body)

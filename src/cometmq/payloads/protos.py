@@ -30,7 +30,7 @@ from proto_schema_parser import ast
 from proto_schema_parser.parser import Parser
 
 _WELL_KNOWN: Final = "google/protobuf/"
-# A schema names files; none of its names is imported.
+# A schema names files as imports; these names are never imported as Python modules.
 _GOOGLES: Final = (
     any_pb2,
     duration_pb2,

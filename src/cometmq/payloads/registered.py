@@ -29,13 +29,13 @@ _MAX_ID: Final = 2**31 - 1
 class Registered(Codec[T]):
     """Encodes values by another codec, Json, Avro or Protobuf, and says which schema they follow.
 
-    The schema's id is in the property SCHEMA_ID, or with `wire="confluent"` in the body's first bytes, as
-    Confluent's serializers write it and others read it. A body without an id counts as written by the
+    The schema's id is in the property SCHEMA_ID, or with `wire="confluent"` in the body's first bytes, where
+    Confluent's serializers write it. A body without an id counts as written by the
     codec's own schema, except with `wire="confluent"`, where it does not fit.
 
-    The subject is `{topic}-value`, unless `subject` is given. It must have the schema; with
-    `register=True` the first send has the registry take it. A consumer of Avro fetches each schema that
-    bodies were written by, and reads them as its own schema sees them.
+    The subject is `{topic}-value`, unless `subject` is given. The subject must have the schema; with
+    `register=True` the first send registers it. A consumer of Avro fetches each schema by which bodies were
+    written, and reads those bodies as its own schema sees them.
     """
 
     def __init__(

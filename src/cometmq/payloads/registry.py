@@ -34,7 +34,7 @@ TIMEOUT_MS: Final = 5000
 MAX_SCHEMAS: Final = 1000
 # A schema is text in JSON: each of its quotes takes two bytes more.
 MAX_ANSWER_BYTES: Final = 4 * MAX_SCHEMA_BYTES
-# The time for which a registry is not asked again for a schema that it does not have.
+# How long a client waits before it asks again for a schema that the registry does not have.
 UNKNOWN_S: Final = 60.0
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _NOT_FOUND: Final = 404
@@ -46,7 +46,7 @@ _BUSY: Final = 429
 
 
 class Schema(NamedTuple):
-    """Is a schema of a registry. `kind` is AVRO, JSON or PROTOBUF."""
+    """Holds a schema of a registry. `kind` is AVRO, JSON or PROTOBUF."""
 
     kind: str
     text: str
@@ -63,14 +63,14 @@ class Registry(Protocol):
         """Return the id of a schema that the subject has."""
 
     async def register(self, subject: str, schema: Schema) -> int:
-        """Return the id of a schema, which the subject gets if it has not got it."""
+        """Return the id of a schema, and add the schema to the subject if it is not there."""
 
 
 class SchemaRegistry:
     """Asks a registry over HTTP, in threads, and keeps up to `max_schemas` answers.
 
     `url` is like `https://registry:8081` or `http://apicurio:8080/apis/ccompat/v7`. `user` and `password`
-    are for HTTP's basic authentication, `token` for a bearer's. `timeout_ms` bounds a question. Redirects
+    are for HTTP's basic authentication, `token` is a bearer token. `timeout_ms` bounds a question. Redirects
     are not followed. For any thread and loop.
     """
 
@@ -165,7 +165,7 @@ class SchemaRegistry:
         return await self._once(("id", subject, schema), ask)
 
     async def register(self, subject: str, schema: Schema) -> int:
-        """Return the id of a schema, which the subject gets if it has not got it.
+        """Return the id of a schema, and add the schema to the subject if it is not there.
 
         Raises SchemaRefusedError if it is not compatible with those that the subject has.
         """
@@ -189,7 +189,7 @@ class SchemaRegistry:
         return await self._once(("register", subject, schema), ask)
 
     async def _once(self, key: Hashable, ask: Callable[[], T]) -> T:
-        """Return an answer that is known, or ask in a thread, while nobody else does."""
+        """Return a known answer, or ask in a thread while no other thread asks."""
         if key in self._known:
             known: T = self._known[key]
             return known
@@ -211,7 +211,7 @@ class SchemaRegistry:
                 self._asking.release()
 
         try:
-            # The thread ends later, when the registry sends a byte from time to time only.
+            # The thread ends later if the registry only sends a byte from time to time.
             async with asyncio.timeout(3 * self._timeout_s):
                 return await asyncio.to_thread(asking)
         except TimeoutError as error:

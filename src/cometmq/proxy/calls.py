@@ -149,7 +149,7 @@ class Calls:
 
     @contextmanager
     def under_way(self, size: int) -> Iterator[None]:
-        """Count a call of `size` bytes as long as it is served. Raises RefusedError if there are too many, or too many bytes."""
+        """Count a call of `size` bytes while it is served. Raises RefusedError for too many calls or too many bytes."""
         if self.open_count >= MAX_CALLS:
             raise RefusedError(
                 wire.TOO_MANY_REQUESTS,

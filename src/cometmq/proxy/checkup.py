@@ -1,4 +1,4 @@
-"""Judge a proxy as its clients meet it: reachable, plain or TLS, its answers, its clock. It changes nothing."""
+"""Judge a proxy from a client's side: whether it can be reached, plain text or TLS, answers, clock. Change nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LOOKED: Final = (wire.OK, wire.TOPIC_NOT_FOUND)
 
 
 class _Answer(NamedTuple):
-    """Holds an answer to QueryRoute, its metadata, and the times by the own clock around it, in ms."""
+    """Holds an answer to QueryRoute, its metadata, and the times before and after it by the own clock, in ms."""
 
     route: Any
     told: dict[str, str]
@@ -70,7 +70,7 @@ class EndpointCheckup:
         self._clock = clock
 
     async def check(self) -> list[Finding]:
-        """Return what was found, reachability first."""
+        """Return the findings, reachability first."""
         check = f"{self._name}: reachable"
         began = self._clock.monotonic()
         try:
@@ -80,7 +80,7 @@ class EndpointCheckup:
                 error(
                     check,
                     f"no connection within {self._timeout_s:g} s",
-                    "see whether the host is right and a firewall lets this port through",
+                    "check that the host is right and that firewalls let this port through",
                 )
             ]
         except OSError as failure:
@@ -130,7 +130,7 @@ class EndpointCheckup:
         return found
 
     async def _handshake(self) -> tuple[bool, Finding | None]:
-        """Say whether the port serves TLS, and what there is to say about it; None if it does not."""
+        """Return the finding about TLS at the port; None if the port does not serve TLS."""
         check = f"{self._name}: TLS"
         anything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         anything.check_hostname, anything.verify_mode = False, ssl.CERT_NONE
@@ -166,7 +166,9 @@ class EndpointCheckup:
                 f"served; its certificate ends in {days:.0f} days",
                 "renew it: the proxy takes the new files without a restart",
             )
-        return True, ok(check, f"served; its certificate is trusted and holds {days:.0f} days")
+        return True, ok(
+            check, f"served; its certificate is trusted and valid for {days:.0f} more days"
+        )
 
     # -- the call --
 
@@ -289,7 +291,7 @@ class EndpointCheckup:
         return judged(check, said, "synchronise the clocks of both machines (chrony, ntpd)")
 
     async def _route(self, route: Any, took_ms: int) -> list[Finding]:
-        """Judge the route of the user's topic, and whether the endpoints that it names can be reached."""
+        """Judge the route of the user's topic, and try to reach the endpoints that it names."""
         queues = route.message_queues
         brokers = sorted({queue.broker.name for queue in queues})
         kinds = sorted(
@@ -318,7 +320,7 @@ class EndpointCheckup:
                 findings.append(
                     error(
                         f"{check}: {join_address(host, port)}",
-                        f"the route leads clients there, and it cannot be reached: {failure or 'no answer'}",
+                        f"the route sends clients there, and they cannot reach it: {failure or 'no answer'}",
                         "set brokerIP1 of that broker to an address that clients reach (docs/addresses.md)",
                     )
                 )

@@ -95,7 +95,7 @@ class Front:
         self._refusals, self._cuts, self._uploads = RareLine(), RareLine(), RareLine()
         self._is_closing = False
         self._longest_request_bytes = longest_request_bytes
-        # The bytes that have come of requests that are not here whole yet.
+        # The bytes of requests that have not arrived whole.
         self._request_bytes = 0
         # Dicts, because they have an order: those that came first are first.
         self._relays: dict[Side, _Relay] = {}
@@ -130,7 +130,7 @@ class Front:
 
     @property
     def request_bytes(self) -> int:
-        """Return how much has come of requests that are not here whole yet."""
+        """Return the bytes of requests that have not arrived whole."""
         return self._request_bytes
 
     def peer_of(self, name: str) -> str:
@@ -301,7 +301,7 @@ class Front:
             self._hits.hit("MAX_REQUEST_BYTES")
             if count := self._uploads.count():
                 log.warning(
-                    "connections closed: parts of requests wait for their ends",
+                    "connections closed: they hold too many bytes of unfinished requests",
                     peer=relay.peer,
                     closed=count,
                     request_bytes=_begun_bytes(relay.client),

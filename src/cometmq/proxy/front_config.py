@@ -15,8 +15,8 @@ SILENT_TIMEOUT_S: Final = 60.0
 UNREAD_TIMEOUT_S: Final = 60.0
 # How much all connections together may hold for peers that read slowly.
 MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
-# How much of requests that are not here whole yet all connections together may hold. So much again may hold
-# the requests that are being served.
+# The bytes that requests that have not arrived whole may hold, of all connections together. Requests that are
+# being served may hold as many again.
 MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
 # Half of the connections that the usual limit on open files allows: each has three descriptors.
 _CONNECTIONS: Final = 20_000

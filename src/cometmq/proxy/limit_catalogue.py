@@ -54,7 +54,7 @@ _declare(
 )  # fmt: skip
 _declare(
     "MAX_REQUEST_BYTES", "bytes",
-    "Requests that are not here whole yet, of all connections; and requests that are being served.",
+    "Requests that have not arrived whole, of all connections; and requests that are being served.",
     "the connections that hold most are closed; TOO_MANY_REQUESTS",
     "64 clients send 4 MiB each at the same moment", at="proxy.front_config",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Parse requests, and refuse those that would be much larger in memory than on the wire.
+"""Parse requests, and refuse requests that would be much larger in memory than on the wire.
 
 A message of two bytes takes 70 in memory: 16 MiB of them took 550 MB, and the loop stood still for seconds.
 Only bodies may be long, so all else in a request is bounded before it is parsed.
@@ -17,13 +17,13 @@ from cometmq.proxy.wire import messaging_pb2 as wire
 
 _MESSAGES: Final = wire.SendMessageRequest.MESSAGES_FIELD_NUMBER
 _BODY: Final = wire.Message.BODY_FIELD_NUMBER
-# The size of a field is that of its bytes and so much more.
+# A field counts with its bytes and this size more.
 _FIELD_BYTES: Final = 16
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
 def parsed(request_class: Any, raw: bytes) -> Any:
-    """Return the request. Raises RefusedError for one that is damaged or has too much beside bodies."""
+    """Return the request. Raises RefusedError for a damaged one, and for one with too many bytes besides bodies."""
     most = config.MAX_DETAIL_BYTES
     if len(raw) > most:
         is_send = request_class is wire.SendMessageRequest

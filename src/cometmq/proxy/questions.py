@@ -27,7 +27,7 @@ ANSWER_S: Final = 8.0
 # More clients of a group than this are not asked at a time.
 MOST_ASKED: Final = 32
 _MOST_TEXT: Final = 1024 * 1024
-# The rest throw.
+# Other clients throw.
 _RESULTS: Final = {
     wire.OK: "CR_SUCCESS",
     wire.FAILED_TO_CONSUME_MESSAGE: "CR_LATER",
@@ -115,7 +115,7 @@ class Questions:
 class InspectedGroup:
     """Answers brokers' questions about a group's gRPC clients at this proxy.
 
-    `clients` returns them; since `since_ms` there is one.
+    `clients` returns these clients; the first one came at `since_ms`.
     """
 
     def __init__(

@@ -21,8 +21,8 @@ class Side(asyncio.Protocol):
     """One of the two connections of a relay. For the loop's thread only.
 
     `on_made` is called when it is connected, `on_lost` when it is lost; `join` gives it the other side.
-    Bytes that come before are kept, and nothing more is read. The connection to gRPC's server has a `name`, that
-    of a client `requests`, which count what comes.
+    Bytes that come before are kept, and nothing more is read. The connection to gRPC's server has a `name`. The
+    connection of a client has `requests`, which count the bytes that come.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Count the bytes of requests that a connection has begun to send, and not sent whole yet.
+"""Count the bytes of requests that a connection has begun to send and not finished.
 
 gRPC's library holds such a request in memory, and a client that begins a thousand of them and ends none
 holds a thousand times grpcMaxInboundMessageSize. The library has no limit on their sum, so the relay counts
-what passes (RFC 9113, gRPC over HTTP/2):
+the bytes that pass (RFC 9113, gRPC over HTTP/2):
 
     connection: preface, 24 bytes | frames
     frame:      u24 length | u8 type | u8 flags | u32 stream | payload
@@ -27,7 +27,7 @@ STREAM_BYTES: Final = 256
 
 
 class _Request:
-    """The message of a stream that is coming: how much of it is here, and how much is missing."""
+    """The message that a stream is sending: how many of its bytes are here, and how many are missing."""
 
     __slots__ = ("held", "is_counted", "missing", "prefix")
 
@@ -51,7 +51,7 @@ class RequestsBegun:
         self._on_change = on_change
         self._streams: dict[int, _Request] = {}
         self._head = b""
-        # Of the frame that is coming.
+        # State of the frame that is being received.
         self._left = _PREFACE_BYTES
         self._kind = self._stream = -1
         self._ends = False

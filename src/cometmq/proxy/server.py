@@ -80,7 +80,7 @@ class Proxy:
         self.gate: Gate | None = None
         self.monitoring: Monitoring | None = None
         self._server: grpc.aio.Server | None = None
-        # Has the certificate of the test mode.
+        # The directory with the certificate of the test mode.
         self._made: TemporaryDirectory[str] | None = None
 
     async def start(self) -> None:

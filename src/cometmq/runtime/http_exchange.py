@@ -23,7 +23,7 @@ def exchange(
     """Return the status and the body, of which at most `most_bytes` are read. Redirects are not followed.
 
     Blocks, so it is for a thread; `timeout_s` bounds the wait for each part that comes. Raises OSError
-    if the server does not answer, or answers with something else than HTTP.
+    if the server does not answer, or answers with something other than HTTP.
     """
     connection: http.client.HTTPConnection
     if is_https:

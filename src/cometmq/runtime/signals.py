@@ -47,7 +47,7 @@ def stop_event() -> Iterator[asyncio.Event]:
 
 @contextmanager
 def blocking_stop() -> Iterator[Callable[[], None]]:
-    """Yield a function that waits for the first SIGTERM or SIGINT, as `stop_event` for a main thread
+    """Yield a function that waits for the first SIGTERM or SIGINT, like `stop_event`, for a main thread
     without a loop.
     """
     # A signal's handler may interrupt the wait anywhere: an Event's lock might be held at that moment, while

@@ -193,7 +193,7 @@ class GroupFacts:
 
     @property
     def pops(self) -> bool:
-        """Whether members pop, as they or their brokers report. Then queues have no owners: members share them."""
+        """Whether members pop, as they or their brokers report. If so, they share the queues, and no queue has an owner."""
         return (
             any(at.value.popped for at in self.members.values())
             or any(at.value.consume_type == "CONSUME_POP" for at in self.online.values())

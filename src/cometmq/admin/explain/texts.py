@@ -362,8 +362,8 @@ class Remedy(TextKey):
         "write_queues={queues})"
     )
     GROUP_IN_FLIGHT = (
-        "see that members acknowledge each message that they are done with; what they do not acknowledge in time "
-        "comes again"
+        "see that members acknowledge each message that they are done with; a message that is not acknowledged "
+        "in time comes again"
     )
     SLOW_LISTENER = (
         "find out what the listener waits for (groups.running_info(…, stacks=True) shows its threads); "

@@ -282,7 +282,7 @@ class Groups(GroupReading):
         return sorted({topic for topics in found.values() for topic in topics})
 
     async def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """Return what a group selects of a topic: what its members say, or what it last popped with. None if
+        """Return a group's selection of a topic: that of its members, or else that of its last pop. None if
         neither is known.
 
         Brokers before 5.0 do not know the request.

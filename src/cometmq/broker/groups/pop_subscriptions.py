@@ -1,4 +1,4 @@
-"""Keep what groups select in their pops: no heartbeat needs to say it (Java: ConsumerManager.compensateSubscribeData)."""
+"""Keep the selections of groups from their pops, so that groups need no heartbeats (Java: ConsumerManager.compensateSubscribeData)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _KEPT_S: Final = 600.0
 class PopSubscriptions:
     """Holds the last selection of each group and topic for ten minutes. For the loop's thread only.
 
-    The pair that popped longest ago makes room for a new one, and a long expression is not kept: what is not here is
-    not known.
+    At the limit, the pair that popped longest ago makes room for a new one. A long expression is not kept. A
+    selection that is not here is unknown.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # The one that was used last stands last: type and expression, and when.
+        # Type, expression and time by pair; the pair that was used last stands last.
         self._known: dict[tuple[str, str], tuple[str | None, str | None, float]] = {}
 
     def note(self, group: str, topic: str, kind: str | None, expression: str | None) -> None:
-        """Note what a pop of now selects."""
+        """Note the selection of a pop, with the present time."""
         key = group, topic
         self._known.pop(key, None)
         if expression is not None and len(expression) > _MAX_EXPRESSION:
@@ -38,7 +38,7 @@ class PopSubscriptions:
         self._known[key] = kind, expression, self._clock.monotonic()
 
     def find(self, group: str, topic: str) -> SubscriptionData | None:
-        """Return what a group selected of a topic in its last pop; None if that is not known."""
+        """Return a group's selection of a topic in its last pop; None if it is not known."""
         known = self._known.get((group, topic))
         if known is None or self._clock.monotonic() - known[2] > _KEPT_S:
             return None

@@ -162,7 +162,7 @@ class InspectionHandlers:
     def subscription(
         self, _connection: Connection, call: Request[QuerySubscriptionByConsumerRequestHeader]
     ) -> RemotingCommand:
-        """Return what a group selects of a topic: what its members say, or else what it last popped with."""
+        """Return a group's selection of a topic: that of its members, or else that of its last pop."""
         header = call.header
         group = self._clients.consumer_group(header.group)
         data = group.subscriptions.get(header.topic) if group is not None else None

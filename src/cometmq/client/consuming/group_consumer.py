@@ -45,7 +45,7 @@ class _Member(Protocol):
         """Return the queues that this member pulls."""
 
     def consumed_queues(self) -> Collection[MessageQueue]:
-        """Return the queues whose messages this member gets, those of others that it pops among them."""
+        """Return the queues that this member gets messages of, with those of others that it pops."""
 
     async def go_to(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Begin queues again at these offsets. Passes over queues that this member does not pull."""
@@ -90,12 +90,11 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
     # Pauses
 
     def pause(self, queues: Iterable[MessageQueue] | str | None = None) -> None:
-        """Pull nothing more, until `resume`, of these queues, of a topic, or of anything.
+        """Stop pulling from these queues, from a topic, or from all queues, until `resume`.
 
         Messages that were pulled before are still consumed, and the queues stay with this consumer. A pause
-        also covers queues that it gets later. Retries come by a topic of the group, `%RETRY%GROUP`, which
-        a pause of the topic where the messages began does not cover. With mode="pop", single queues cannot
-        be paused.
+        also covers queues that it gets later. The pause of a topic does not cover retries of its messages:
+        they come by the group's topic `%RETRY%GROUP`. With mode="pop", single queues cannot be paused.
         """
         self._running_member().gates.pause(self._chosen(queues))
 
@@ -107,7 +106,7 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
         self._running_member().gates.resume(self._chosen(queues))
 
     def paused_queues(self) -> list[MessageQueue]:
-        """Return the queues that are paused by themselves, and those of this consumer that a pause covers."""
+        """Return the queues that were paused one by one, and this consumer's queues that any pause covers."""
         member = self._running_member()
         paused = member.gates.paused_queues(member.all_assigned())
         return sorted(map(self._namespace.unwrap_queue, paused))
@@ -118,8 +117,9 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
         """Go on at `offset` of the queue. Messages of it that are being consumed may come again or not.
 
         A push consumer that is `orderly` first waits for the listener that has messages of the queue, so
-        that listener must not wait for the seek. Raises ClientStateError for a queue that this consumer has
-        not, IllegalArgumentError for an offset below `min_offset` or above `max_offset` of the queue.
+        that listener must not wait for the seek. Raises ClientStateError if the queue is not assigned to
+        this consumer, IllegalArgumentError for an offset below the queue's `min_offset` or above its
+        `max_offset`.
         """
         check_range("offset", offset, 0, 2**63 - 1)
         check_queue(queue)
@@ -135,17 +135,18 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
         await self._go_to({wrapped: offset})
 
     async def seek_to_begin(self, queue: MessageQueue | str) -> None:
-        """Go on at the oldest message that the broker still has: of a queue, or of a topic's queues here."""
+        """Go on at the oldest message that the broker still has, in a queue or in this consumer's queues of a topic."""
         await self._seek(queue, min_offset)
 
     async def seek_to_end(self, queue: MessageQueue | str) -> None:
-        """Go on behind the newest message: of a queue, or of a topic's queues here."""
+        """Go on behind the newest message, in a queue or in this consumer's queues of a topic."""
         await self._seek(queue, max_offset)
 
     async def seek_to_time(self, queue: MessageQueue | str, timestamp_ms: Moment) -> None:
-        """Go on at the first message that was stored at or after a time: of a queue, or of a topic's queues here.
+        """Go on at the first message that was stored at or after a time.
 
-        `timestamp_ms` is a datetime with a time zone, or milliseconds since the epoch.
+        `queue` is a queue, or a topic for all its queues that this consumer has. `timestamp_ms` is a
+        datetime with a time zone, or milliseconds since the epoch.
         """
         at_ms = _checked_moment(timestamp_ms)
         await self._seek(queue, functools.partial(offset_at, timestamp_ms=at_ms))
@@ -172,8 +173,8 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
     async def lag(self) -> dict[MessageQueue, QueueLag]:
         """Return, for each queue of this consumer, how far the group is behind: `max_offset - committed`.
 
-        With mode="pop" it returns all queues of the topics, since no queue belongs to a member. The lag of a
-        queue is None if no broker answers for it, or nothing of it was committed yet; `unknown` says why.
+        With mode="pop" it returns all queues of the topics, since no queue belongs to a member. If no broker
+        answers for a queue, or nothing of it was committed yet, its lag is None and `unknown` has the reason.
         """
         member = self._running_member()
         lags = await lag_of(

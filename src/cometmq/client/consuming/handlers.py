@@ -38,7 +38,7 @@ class Handlers:
         """Add a handler. Raises IllegalArgumentError if another one takes some of its messages."""
         if not callable(handler):
             raise IllegalArgumentError(
-                f"the handler {handler!r} cannot be called; put on(topic) above a function or a coroutine "
+                f"the handler {handler!r} cannot be called; decorate by on(topic) a function or a coroutine "
                 "function that takes a list of messages"
             )
         for other in self._all():
@@ -71,11 +71,11 @@ class Handlers:
         return by_tag.get(message.tags) or by_tag.get(_ALL)
 
     def key(self, message: MessageExt) -> int:
-        """Return a number that messages of one handler have in common."""
+        """Return a number that is the same for all messages of one handler."""
         return id(self.of(message))
 
     def listener(self) -> Listener:
-        """Return the listener that hands messages, all of which have one handler, to it."""
+        """Return the listener that hands a list of messages, which have one handler, to that handler."""
         if any(map(takes_await, self._all())):
 
             async def listen_on_loop(messages: list[MessageExt]) -> Verdict:

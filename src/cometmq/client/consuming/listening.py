@@ -53,7 +53,7 @@ class ConsumeJob:
     `begun_at` is the start of the call in seconds of the monotonic clock. It is None when the
     listener did not get the messages, because the queue was not consumable by then. `seconds` is
     how long the call took. `outcome` is the value that the listener returned or raised, unless it
-    returned just the `result`. `partly` is set if it did not get all messages.
+    returned just the `result`. `partly` is set if the listener did not get all messages.
     """
 
     __slots__ = ("begun_at", "messages", "outcome", "partly", "process_queue", "result", "seconds")

@@ -71,11 +71,11 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
                 for message in await consumer.poll(): ...
 
     `async for message in consumer` returns one message after the other, until the consumer is closed.
-    Each counts as consumed when it is acknowledged (`await message.ack()`) or given back
-    (`nack(delay_ms)`); `async with message` does one or the other. The offset of a queue's lowest message
-    that is neither is the one that is committed, and the limits below bound the messages that are open. A
-    consumer that iterates consumes its group's retry topic too, so all members of the group should
-    iterate, or listen.
+    A message counts as consumed when it is acknowledged (`await message.ack()`) or given back
+    (`nack(delay_ms)`); `async with message` does one or the other. Until then it is open. The consumer
+    commits the offset of the lowest open message of each queue, and the limits below bound the open
+    messages. A consumer that iterates consumes its group's retry topic too, so all members of the group
+    should iterate, or listen.
 
     After `subscribe` the consumer shares the queues of the topics with the rest of the group. After
     `assign` it has exactly the queues named, whatever other members do. Use one of them, not both.
@@ -92,9 +92,9 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
     wait to be polled, and nothing while more than `pull_threshold_for_all` messages of all queues
     wait.
 
-    With `codecs` each message has its `value`, see PushConsumer. A message that `on_undecodable` gives back
-    is not returned, unless nobody can take it back: with assigned queues, and in broadcasting, its `value`
-    raises.
+    With `codecs` each message has its `value`; PushConsumer explains `codecs` and `on_undecodable`. A poll
+    does not return a message that `on_undecodable` gives back. With assigned queues, and in broadcasting,
+    nobody can take it back: the poll returns it, and its `value` raises.
 
     The consumer logs a damaged message (see DamagedMessage) as an error, counts it in
     `damage_counts`, and leaves it out. With `on_damaged` STOP it stops the message's queue instead:
@@ -284,7 +284,7 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
     # Inside
 
     async def _fitting(self, messages: list[MessageExt], deadline: float) -> list[MessageExt]:
-        """Return the messages that the user gets. Where none is left, poll again until the deadline."""
+        """Return the messages that the user gets. If none is left, poll again until the deadline."""
         assert self._payloads is not None, "asked before"
         member = self._running_member()
         if self._on_undecodable_retries:

@@ -1,4 +1,4 @@
-"""Says of a job what its listener did not get: messages that do not fit their codec."""
+"""Describes the messages of a job that do not fit their codec, so its listener did not get them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cometmq.model.message import MessageExt
 
 
 class Refused(NamedTuple):
-    """Is a message that does not fit. It is given back with a delay level; -1 is for the dead letters."""
+    """Holds a message that does not fit. It is given back with a delay level; -1 is for the dead letters."""
 
     message: MessageExt
     error: CometMQError
@@ -17,7 +17,7 @@ class Refused(NamedTuple):
 
 
 class Partly(NamedTuple):
-    """Is what a listener returns that got some of a job's messages only: those that fit.
+    """Holds the outcome of a listener that got only those of a job's messages that fit.
 
     `outcome` is what the user's listener returned or raised, SUCCESS if it got none. Messages that are
     neither `kept` nor `refused` are done.

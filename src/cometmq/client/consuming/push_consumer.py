@@ -146,36 +146,38 @@ class PushConsumer(GroupConsumer[GroupMember]):
         async with consumer: ...
 
     The listener gets a list of messages (one, unless `consume_message_batch_max_size` is larger), all of
-    one queue. With `consume_message_batch_max_age_ms` it gets the list when it has that many messages, or
-    when the first of them has waited so long (up to a minute); without, as many as came together.
-    They are consumed when it returns, unless it returns another ConsumeResult than SUCCESS. A listener that is a function runs in one of up to `concurrency`
-    threads, a coroutine function in one of as many tasks on the loop. After an exception, and
-    after anything but SUCCESS and None, the broker delivers the messages again later,
-    `max_reconsume_times` times, and then moves them to the group's dead-letter topic. With -1 the
-    group's retryMaxTimes counts, 16 unless an operator has changed it; Java's consumers send 16. The listener may also return a ConsumeReport, to acknowledge a part of the list or to
-    choose the delay. A listener that takes longer than `consume_timeout_ms` loses its messages to a
-    later delivery, unless the consumer is `orderly` or broadcasting. With `none_means`
+    one queue. With `consume_message_batch_max_age_ms` it gets the list when the list is full, or when its
+    first message has waited for that time (up to a minute). Without it, the list has the messages of one
+    pull. They are consumed when the listener returns, unless it returns another ConsumeResult than
+    SUCCESS. A listener that is a function runs in one of up to `concurrency` threads, a coroutine function
+    in one of as many tasks on the loop. After an exception, and after anything but SUCCESS and None, the
+    broker delivers the messages again later, `max_reconsume_times` times, and then moves them to the
+    group's dead-letter topic. With -1 the group's retryMaxTimes counts, 16 unless an operator has changed
+    it; Java's consumers send 16. The listener may also return a ConsumeReport, to acknowledge a part of
+    the list or to choose the delay. A listener that takes longer than `consume_timeout_ms` loses its
+    messages to a later delivery, unless the consumer is `orderly` or broadcasting. With `none_means`
     RECONSUME_LATER, the old meaning, messages for which the listener returns None come again;
     this is deprecated.
 
-    A message that comes again, and a dead letter, says why the delivery before failed
-    (`MessageExt.failure`): the exception's type and text, and the member. `note_failures=False` leaves
-    that out, for exceptions with texts that nobody else may read.
+    `MessageExt.failure` of a retry or dead letter says why the delivery before it failed: the exception's
+    type and text, and the member. `note_failures=False` leaves that out, for exceptions with texts that
+    nobody else may read.
 
-    `on_assigned` and `on_revoked` get the queues that come to this consumer and those that go, its retry
-    topic's among them: a function in a thread, a coroutine function on the loop, one call at a time. A
-    queue is consumed only after `on_assigned` has returned, so a `seek` there comes in time. `on_revoked`
-    is called when no more messages of its queues are handed out, before their offsets are committed and
-    another member gets them, and at the close; an `orderly` consumer first waits for the listener, others
-    may still have one running whose messages come again. A queue whose lock was lost is gone already. The
-    rebalance waits for a callback, at most `rebalance_callback_timeout_ms` (30 s); then it logs the
-    function's name and goes on. With mode="pop" no queue belongs to a member, so it refuses both.
+    `on_assigned` gets the queues that come to this consumer, `on_revoked` the queues that go, those of its
+    retry topic among them. A function runs in a thread, a coroutine function on the loop, one call at a
+    time. A queue is consumed only after `on_assigned` has returned, so a `seek` there comes in time.
+    `on_revoked` is called once no more messages of its queues are handed out, before their offsets are
+    committed and another member gets them, and also at the close. An `orderly` consumer first waits for the
+    listener. In other consumers a listener may still be running; its messages come again. A queue with a
+    lost lock is gone before the call. The rebalance waits for a callback for at most
+    `rebalance_callback_timeout_ms` (30 s); then it logs the function's name and goes on. With mode="pop" no
+    queue belongs to a member, so the consumer refuses both callbacks.
 
-    With `codecs`, a dict from topic to codec, `message.value` is the decoded body. `on_undecodable` says
-    where a message goes that does not fit: "raise" (the default) hands it to the listener, and its `value`
-    raises UndecodableError; "retry" has it come again later, and "dead-letter" has it become a dead letter
-    at once, in both cases with the reason (`MessageExt.failure`) and without the listener. A function of
-    (message, error) returns "retry", "dead-letter", or None if the message is done. See
+    With `codecs`, a dict from topic to codec, `message.value` is the decoded body. `on_undecodable` decides
+    about a message that does not fit its codec. "raise" (the default) hands it to the listener, and its
+    `value` raises UndecodableError. "retry" has it come again later, and "dead-letter" makes it a dead
+    letter at once. In both cases the listener does not get it, and `MessageExt.failure` has the reason. A
+    function of (message, error) returns "retry", "dead-letter", or None if the message is done. See
     `cometmq.payloads`.
 
     `consume_from` says where a group without a stored offset begins. `consume_timestamp_ms` is the
@@ -301,11 +303,11 @@ class PushConsumer(GroupConsumer[GroupMember]):
             @consumer.on("orders", tags=["paid", "refunded"])
             def bill(messages): ...
 
-        A handler is a listener for its messages alone. The consumer subscribes to all that its handlers
-        take, so `subscribe` is not called. Each message has one handler: IllegalArgumentError is raised if
-        two take the same, and if some are functions and others coroutine functions. A message that no
-        handler takes (of a retry, say, that began before the program changed) counts as failed. Raises
-        ClientStateError for a consumer with a listener or a subscription, and after the start.
+        A handler is a listener for its own messages. The consumer subscribes to the topics and tags of all
+        its handlers, so do not call `subscribe`. Each message has one handler. Raises IllegalArgumentError
+        if two handlers take the same message, or if some are functions and others coroutine functions. If
+        no handler takes a message (a retry from before a change of the program, say), it counts as failed.
+        Raises ClientStateError for a consumer with a listener or a subscription, and after the start.
         """
 
         def add(handler: ListenerT) -> ListenerT:
@@ -344,14 +346,15 @@ class PushConsumer(GroupConsumer[GroupMember]):
         self._subscribe(topic, tags, sql, predicate)
 
     async def run(self) -> None:
-        """Consume until SIGTERM or SIGINT, then close: the consumer in one line, for a program's main part.
+        """Consume until SIGTERM or SIGINT, then close.
 
-        The consumer is started, unless it runs. At the signal it pulls nothing more, waits for running
-        listeners (`close_timeout_ms`), commits what they have done and leaves the group, so none of these
-        messages comes again; messages that no listener has begun go to other members. A second signal ends
+        Starts the consumer, unless it runs. At the signal the consumer pulls nothing more, waits for running
+        listeners (`close_timeout_ms`), commits their messages and leaves the group, so none of these
+        messages comes again. Messages that no listener has begun go to other members. A second signal ends
         the process at once. Several consumers may run together: `asyncio.gather(one.run(), two.run())`.
 
-        Raises ClientStateError outside of the main thread, which alone gets signals, and what `start` raises.
+        Raises ClientStateError outside of the main thread, since no other thread gets signals, and all that
+        `start` raises.
         """
         check_main_thread(self._name())
         with stop_event() as stopped:

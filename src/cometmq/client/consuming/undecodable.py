@@ -1,4 +1,4 @@
-"""Decodes what a consumer got before its user sees it, and says where messages go that do not fit."""
+"""Decodes messages before the user of a consumer gets them, and gives back those that do not fit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DEAD_LETTER: Final = -1
 
 
 def check_on_undecodable(given: object) -> None:
-    """Raise IllegalArgumentError unless this says where a message goes that does not fit."""
+    """Raise IllegalArgumentError for a value that `on_undecodable` cannot have."""
     if given not in ("raise", *_PLACES) and not callable(given):
         raise IllegalArgumentError(
             f"on_undecodable is {given!r:.80}; it is 'raise', 'retry', 'dead-letter', or a function of "
@@ -51,7 +51,7 @@ def check_on_undecodable(given: object) -> None:
 
 
 class Sorted(NamedTuple):
-    """Says of messages which of them the user gets, and which are given back. All others are done."""
+    """Holds the messages that the user gets, and those that are given back. All others are done."""
 
     kept: list[Any]
     refused: list[Refused]
@@ -73,7 +73,7 @@ class Payloads:
         self._namespace = namespace
 
     async def sort(self, messages: Sequence[MessageExt]) -> Sorted:
-        """Decode messages, and ask where those go that do not fit."""
+        """Decode messages, and ask for the places of those that do not fit."""
         kept: list[MessageExt] = []
         refused: list[Refused] = []
         for message in messages:
@@ -97,7 +97,7 @@ class Payloads:
         return Sorted(kept, refused)
 
     def sort_now(self, messages: Sequence[MessageExt]) -> Sorted | None:
-        """Decode messages in this thread. Return None where `sort` is needed: to fetch a schema, or to ask."""
+        """Decode messages in this thread. Return None if `sort` is needed, to fetch a schema or to ask."""
         for message in messages:
             topic = self._namespace.unwrap(message.origin_topic)
             if not self._codecs.prepare_now(message, topic):
@@ -111,7 +111,7 @@ class Payloads:
         return Sorted(list(messages), [])
 
     def around(self, listener: Listener) -> Listener:
-        """Return a listener of the same kind that hands on the messages that are kept. For the loop."""
+        """Return a listener of the same kind that hands the kept messages to this one. For the loop."""
         if takes_await(listener) or current().is_virtual:
             call = cast("CoroutineListener", listener)
 
@@ -136,7 +136,7 @@ class Payloads:
         messages: list[MessageT],
         give_back: Callable[[MessageExt, int, CometMQError], Awaitable[None]] | None,
     ) -> list[MessageT]:
-        """Return what a poll returns: the messages that are kept, and those that nobody takes back."""
+        """Return the messages of a poll: the kept ones, and those that nobody takes back."""
         found = await self.sort(messages)
         left = {id(message) for message in found.kept}
         for message, error, level in found.refused:
@@ -148,7 +148,7 @@ class Payloads:
                 await give_back(message, level, error)
             except CometMQError as failure:
                 log.warning(
-                    "a message that does not fit could not be given back, the poll returns it",
+                    "a message that does not fit its codec could not be given back, the poll returns it",
                     group=self._group,
                     msg_id=message.msg_id,
                     reason=str(failure),
@@ -172,14 +172,16 @@ class Payloads:
             log.warning("on_undecodable failed, the message comes again", exc_info=failure)
             return "retry"
         if place is not None and place not in _PLACES:
-            log.warning("on_undecodable returned no place, the message comes again", place=place)
+            log.warning(
+                "on_undecodable returned an unknown place, the message comes again", place=place
+            )
             return "retry"
         answer: Place | None = place
         return answer
 
     def _log(self, message: MessageExt, error: CometMQError, place: str) -> None:
         log.warning(
-            "a message does not fit",
+            "a message does not fit its codec",
             group=self._group,
             msg_id=message.msg_id,
             goes_to=place,

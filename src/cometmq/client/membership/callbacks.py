@@ -20,16 +20,16 @@ log = get_logger(__name__)
 # Takes the queues that came or go. A function runs in a thread of its own, a coroutine function on the loop.
 QueueCallback = Callable[[list[MessageQueue]], Awaitable[None] | None]
 
-# Threads for functions. Each that never returns takes one for good.
+# Threads for functions. A function that never returns takes a thread for good.
 _THREADS: Final = 4
 
 
 class QueueCallbacks:
     """Calls `on_assigned` and `on_revoked`, one at a time, each for `limit_s` at most. For the loop's thread.
 
-    A queue is expected while it is begun, and its gate is closed until `on_assigned` has returned, so that
-    nothing of it is consumed before. A queue for which `on_assigned` was not called is not revoked. Nothing
-    is called before `open`, since the methods of a consumer work only once it has started.
+    A queue is expected while it is begun. Its gate is closed until `on_assigned` has returned, so that none
+    of its messages is consumed before. `on_revoked` is called only for queues that `on_assigned` got.
+    Before `open` nothing is called, since the methods of a consumer work only once it has started.
     """
 
     def __init__(

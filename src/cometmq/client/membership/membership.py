@@ -88,10 +88,10 @@ class MembershipHost(Assignments, InspectedMember, Protocol):
 class Membership:
     """Joins a client to its group, and gives `host` the queues to consume. For the instance's loop.
 
-    `gates` hold back what `host` pulls. `consume_type` is the type that brokers get to know. `begin_assigned` has the host begin the
-    queues that the user assigned. With it the member shares no queues with others: brokers hear of
-    no subscription, and the rebalance does not run. `on_rebalance` is called when the cluster may
-    have changed. `divider` and `pops` are for the rebalance.
+    `gates` hold back the pulls of `host`. `consume_type` is the type that brokers get to know.
+    `begin_assigned` has the host begin the queues that the user assigned. With it the member shares no
+    queues with others: brokers hear of no subscription, and the rebalance does not run. `on_rebalance` is
+    called when the cluster may have changed. `divider` and `pops` are for the rebalance.
     """
 
     def __init__(

@@ -64,9 +64,9 @@ class Divider(Protocol):
 class Rebalancer:
     """Runs rounds of the rebalance, periodically and on demand. For the loop's thread.
 
-    Without a `strategy` (broadcasting) this member consumes every queue. With a `divider` it has
-    that one divide the topics for which it is there, and `pops` are the queues that it pops. `callbacks`
-    hear of the queues that this member pulls.
+    Without a `strategy` (broadcasting) this member consumes every queue. A `divider`
+    divides the topics that it serves, and `pops` are the queues that this member pops. `callbacks`
+    are called for the queues that this member pulls.
     """
 
     def __init__(

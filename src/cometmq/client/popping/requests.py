@@ -31,8 +31,8 @@ class PopRequests:
     group: str
     ordered: bool
     from_newest: bool
-    # Ids of pops in order that ended without an answer: the next pop asks for the same batch. One that is under
-    # way keeps its id to itself: the broker would give its batch to both.
+    # Ids of pops in order that ended without an answer: the next pop uses such an id to ask for the same batch.
+    # A pop that is under way shares its id with no other: the broker would give its batch to both.
     attempts: dict[MessageQueue, str] = field(default_factory=dict)
 
     async def pop(

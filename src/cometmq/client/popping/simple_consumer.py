@@ -118,9 +118,9 @@ class SimpleConsumer(TracedClient):
                 ...
                 await message.ack()
 
-    The broker hides a received message from the other members of the group for `invisible_ms`. One that
-    is not acknowledged by then comes again, to whichever member asks; after `retryMaxTimes` deliveries
-    of the group it is a dead letter. All members read all queues: there may be more members than queues,
+    The broker hides a received message from the other members of the group for `invisible_ms`. If it is
+    not acknowledged by then, it comes again to any member that asks; after the group's `retryMaxTimes`
+    deliveries it is a dead letter. All members read all queues: there may be more members than queues,
     nothing is rebalanced when one comes or goes, and a slow message holds up no other.
 
     `async for message in consumer` receives without end, `max_messages` at a time, and goes on after
@@ -131,8 +131,8 @@ class SimpleConsumer(TracedClient):
     the messages of a queue come in order, in batches: no member gets the next one before each message of
     the last one is acknowledged.
 
-    With `codecs` each message has its `value`, see PushConsumer for these and `on_undecodable`. A retry comes
-    after 10 s, without the reason.
+    With `codecs` each message has its `value`; PushConsumer explains `codecs` and `on_undecodable`. With
+    "retry" the message comes again after 10 s, and the retry does not have the reason.
 
     The brokers must know POP: CometMQ, or Java's from 5.0 on. CometMQ's and Java's remoting clients of one
     group may pop and pull in turn (`cometmq admin setConsumeMode`), not at the same time.
@@ -353,8 +353,8 @@ class SimpleConsumer(TracedClient):
                     await message.ack()
             except CometMQError as error:
                 log.warning(
-                    "a message that does not fit could not be given back; it comes again when its "
-                    "time is over",
+                    "a message that does not fit its codec could not be given back; it comes again "
+                    "when its invisible time is over",
                     group=self.group,
                     msg_id=message.msg_id,
                     reason=str(error),

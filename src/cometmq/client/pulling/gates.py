@@ -15,8 +15,8 @@ class Gates:
     """Has a gate for each queue, and no puller or popper begins anything while its gate is closed.
 
     A gate is closed while it is held, and while at least one pause covers its queue: that of the whole
-    consumer, of the topic, or of the queue itself. A pause also covers queues that the consumer gets later. For the loop's
-    thread, except `paused`.
+    consumer, of the topic, or of the queue itself. A pause also covers queues that the consumer gets
+    later. For the loop's thread, except `paused`.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Gates:
         return self._all
 
     def paused_queues(self, assigned: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Return the queues that are paused by themselves, and those of `assigned` that any pause covers."""
+        """Return the queues that were paused one by one, and those of `assigned` that any pause covers."""
         return self._queues | {queue for queue in assigned if self._covers(queue)}
 
     def _covers(self, queue: MessageQueue) -> bool:

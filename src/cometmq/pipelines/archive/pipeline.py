@@ -238,7 +238,7 @@ class _Run:
         self._proved = Proved()
 
     def run(self, stopped: threading.Event) -> Report:
-        # Commits of runs before, and their files before a compaction takes them out of data.
+        # Publish the commits of earlier runs, before a compaction takes their files out of data.
         self._publisher.publish()
         self._choose_schema()
         if self._config.mode == "once":

@@ -2,9 +2,9 @@
 
     report = publish.run(publish.Config(path="/data/archive"), context)
 
-The first run publishes all that is archived as one snapshot, and a further run has one for each commit
-since. An archive whose table [archive] has `publish` does so itself. docs/tables.md describes the
-tables.
+The first run publishes all that is archived as one snapshot. A further run makes a snapshot of each commit
+since then. The pipeline archive publishes by itself if its table [archive] has `publish`. docs/tables.md
+describes the tables.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ IndexService.buildIndex).
 
 The key texts of a message are `topic#id` for its unique id, then `topic#k` for each of its KEYS,
 which are separated by blanks. The index keeps only the hash of a text: abs(String.hashCode), or 0
-for the one value whose abs does not fit an int32. Java 5.5 adds `topic#T#tag` behind them.
+for the one value whose abs does not fit an int32. Java 5.5 adds `topic#T#tag` after them.
 
 numpy does as much as possible for a whole batch at once, and releases the GIL meanwhile. So an
 index builder in a thread of its own costs the loop's thread little.

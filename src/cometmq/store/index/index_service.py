@@ -298,8 +298,8 @@ class IndexService:
             window = self._read(file, start, start + record.size)
             batch = find_keys(window, start)
         if self._entries_of_last:
-            # Java 5.5 also has an entry for the tag, behind the keys, and any Java broker enters the keys
-            # of its last message once more when it recovers.
+            # Java 5.5 also has an entry for the tag, behind those for the keys. When it recovers, any Java
+            # broker enters the keys of its last message once more.
             of_record = int((batch.keys.offsets == start).sum())
             self._indexed_keys = min(self._entries_of_last, of_record)
             self._entries_of_last = 0

@@ -1,8 +1,8 @@
 """Fix the columns of published tables. docs/tables.md lists them.
 
 A table has the columns that every file of every archive holds, whatever its schema. A column that only
-some files hold (`schemas.MADE_OF`) would be null in rows of the others, as if the message had no such
-value: it is not in the table, and its number stays reserved in Iceberg, since files may have it.
+some files hold (`schemas.MADE_OF`) would be null in rows of the others, as if the messages had no such
+value. So it is not in the table. Its number stays reserved in Iceberg, since files may have the column.
 All types are types of Iceberg and of Delta: times are microseconds in UTC, which hold the store's
 milliseconds exactly.
 """
@@ -15,7 +15,7 @@ from typing import Final
 from cometmq.errors import ConfigError
 from cometmq.pipelines.archive.schemas import ALL, FIRST, MADE_OF, Schema
 
-# With Spark's types. Their order gives Iceberg's field ids, from 1 on: never change it.
+# Names and Spark's types. Their order gives Iceberg's field ids, from 1 on: never change it.
 TABLE: Final = {
     "topic": "string",
     "broker": "string",
@@ -48,8 +48,8 @@ PLAIN_TYPES: Final = ("string", "int", "bigint", "double", "binary", "timestamp"
 def table_columns(schemas: Iterable[Schema]) -> dict[str, str]:
     """Return the columns of the table of an archive that has these schemas, in order.
 
-    Columns that messages got in later versions stand behind the others. Raise ConfigError for a column
-    whose type has changed, because a table has one type for all its files.
+    Columns of later versions stand behind the others. Raise ConfigError if a column's type has changed,
+    because a table has one type for all its files.
     """
     columns = dict(TABLE)
     for schema in sorted(schemas, key=lambda one: one.number):

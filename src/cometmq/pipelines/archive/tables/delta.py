@@ -48,12 +48,12 @@ class DeltaTable:
     def open(self, columns: Mapping[str, str]) -> None:
         """Load the table, or create it, and give it these columns, with Spark's types.
 
-        Raise ConfigError for a table whose columns do not fit, and whatever deltalake raises.
+        Raise ConfigError if the table's columns do not fit, and all that deltalake raises.
         """
         from deltalake import DeltaTable as Table
         from deltalake import Schema
 
-        # Beside the other columns of which the files have no values.
+        # It stands with the other columns that have no values in the files.
         fields = [_field("topic", columns["topic"]), _field(DAY, "date")]
         fields += [_field(name, kind) for name, kind in columns.items() if name != "topic"]
         kept = f"interval {max(1, round(self._hours * 60))} minutes"

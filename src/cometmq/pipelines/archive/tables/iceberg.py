@@ -68,7 +68,7 @@ class IcebergTable:
     def open(self, columns: Mapping[str, str]) -> None:
         """Load the table, or create it, and give it these columns, with Spark's types.
 
-        Raise ConfigError if it belongs to another archive, and whatever the catalog raises.
+        Raise ConfigError if the table belongs to another archive, and all that the catalog raises.
         """
         if self._table is None:
             self._table = self._loaded(columns)

@@ -5,7 +5,7 @@ name, at no cost. So a compaction may take a file out of `data` while readers of
 need it, and a table's tool that removes files takes none away from the archive. Where a file system has no
 hard links, files are copied.
 
-A link whose file has left the archive stays for as long as the tables' history.
+After a file has left the archive, its link stays for as long as the tables' history.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Links:
         return self.directory / link
 
     def make(self, files: Iterable[tuple[Hour, str]]) -> set[str]:
-        """Make the links of these files that are not there, and return those of all that are.
+        """Make the missing links of these files, and return the links of all files that are there.
 
         A file that is gone from `data` gets none; the next proof names it.
         """

@@ -1,7 +1,7 @@
 """Bring the tables of an archive up to its last commit.
 
-The archive comes first: a table that cannot be changed now, because its catalog does not answer, say, is
-caught up when it can. Each table says itself which commit it has, so nothing can be published twice.
+The archive comes first. If a table cannot be changed now, because its catalog does not answer, say, it
+catches up later. Each table has the number of its last commit, so nothing can be published twice.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Publisher:
             self.lines = [line for _, line in self._tables]
 
     def publish(self) -> None:
-        """Publish the commits that the tables do not have. Keep the files, whatever a catalog says."""
+        """Publish the commits that the tables do not have. Keep the files even if a catalog fails."""
         if not self._tables:
             return
         files = [
