@@ -121,6 +121,8 @@ def _default(field: dataclasses.Field[Any]) -> str:
     value = field.default
     if value is dataclasses.MISSING or value in (None, ""):
         return ""
+    if isinstance(value, enum.Enum):
+        value = value.value
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
