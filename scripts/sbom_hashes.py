@@ -39,13 +39,18 @@ def version() -> str:
     return found[1]
 
 
+def normalized(name: str) -> str:
+    """Return the one spelling of a package's name (PEP 503): `backports.zstd` is `backports-zstd`."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def hashes_of(lock: str) -> dict[tuple[str, str], list[str]]:
     """Return the hashes of a lock by name and version."""
     found: dict[tuple[str, str], list[str]] = {}
     of: list[str] = []
     for line in lock.splitlines():
         if (package := PACKAGE.match(line)) is not None:
-            of = found.setdefault((package[1].lower(), package[2]), [])
+            of = found.setdefault((normalized(package[1]), package[2]), [])
         of += HASH.findall(line)
     return found
 
@@ -59,7 +64,7 @@ def completed(bom: dict[str, Any], lock: str, version: str) -> dict[str, Any]:
     bom["metadata"]["component"]["version"] = version
     known = hashes_of(lock)
     for component in bom["components"]:
-        name, number = component["name"].lower().replace("_", "-"), component["version"]
+        name, number = normalized(component["name"]), component["version"]
         component["externalReferences"] = [
             *component.get("externalReferences", []),
             *(
