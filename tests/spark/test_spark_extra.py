@@ -14,7 +14,9 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 def test_the_extra_brings_what_dataframes_of_pyspark_ask_for() -> None:
     """Without pandas, `transformWithState` failed in a fresh installation."""
     project = tomllib.loads(PROJECT.read_text())["project"]
-    lines = project["dependencies"] + project["optional-dependencies"]["spark"]
+    extras = project["optional-dependencies"]
+    assert "cometmq[server]" in extras["spark"]
+    lines = project["dependencies"] + extras["server"] + extras["spark"]
     ours = {requirement.name: requirement for requirement in map(Requirement, lines)}
     asked = [Requirement(line) for line in requires("pyspark") or []]
     of_sql = [each for each in asked if each.marker and each.marker.evaluate({"extra": "sql"})]
