@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -81,7 +81,10 @@ class RocketMQBroker(AsyncBroker):
         self._tasks = TaskOwner(f"taskiq-{group}")
 
     async def startup(self) -> None:
-        """Start the producer, and in a worker the consumer. Raises what their `start` raises."""
+        """Start the producer, and in a worker the consumer. Raises what their `start` raises.
+
+        A broker starts once, as its clients do; make a new one after `shutdown`.
+        """
         await self._producer.start()
         if self.is_worker_process:
             await self._consumer.start()
@@ -132,7 +135,7 @@ class RocketMQBroker(AsyncBroker):
                     await self._give_back(messages[index + 1 :])
                     raise
 
-    def _acknowledging(self, message: ReceivedMessage) -> Any:
+    def _acknowledging(self, message: ReceivedMessage) -> Callable[[], Awaitable[None]]:
         async def acknowledge() -> None:
             self._held.pop(message, None)
             await message.ack()

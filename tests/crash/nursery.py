@@ -21,7 +21,7 @@ from tests.crash.storm_member import fork
 from tests.waits import WAIT_S, eventually
 
 DEADLINE_S: Final = 2 * WAIT_S
-# What a broker says when it serves, and a proxy.
+# A broker and a proxy log these lines when they serve.
 _READY: Final = re.compile(r"127\.0\.0\.1:(\d+)\] boot success|serves gRPC at 127\.0\.0\.1:(\d+)")
 
 

@@ -75,7 +75,7 @@ class Ledger:
         self.done: set[str] = set()
         # By the ids of delayed messages.
         self.due_s: dict[str, float] = {}
-        # What the client says of half messages: True is commit.
+        # The client's verdict on each half message: True is commit.
         self.verdicts: dict[str, bool] = {}
         # By message group, the ids in the order of their sends and of their first deliveries.
         self.sent_in_order: dict[str, list[str]] = {}
@@ -233,7 +233,7 @@ async def receive(client: Client, topic: str, ledger: Ledger, rng: random.Random
             if each.system_properties.delivery_attempt > 1 or rng.random() < 0.9
         ]
         if topic == "fifo":
-            # What comes behind a message that is not acknowledged comes again with it.
+            # Messages behind one that is not acknowledged come again with it.
             for message, each in zip(messages, kept, strict=False):
                 if message is not each or not await acknowledge(client, each, ledger, until_s):
                     break

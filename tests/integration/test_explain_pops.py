@@ -182,7 +182,7 @@ def test_in_order_a_message_is_told_with_its_delivery_and_what_is_behind_it(
         found = await told(admin, ids[3], Cause.NOT_POPPED)
         assert "1 message before it in queue 0" in found.answer
 
-        # What was acknowledged behind the first one comes again with it, as in Java.
+        # The second message comes again with the first one, though it was acknowledged, as in Java.
         await second.ack()
         await first.nack(1000)
         await asyncio.sleep(5)

@@ -433,7 +433,7 @@ async def test_operators_get_the_stacks_of_clients_and_have_one_consume_a_messag
         while (command := await client.stream.read()) is not grpc.aio.EOF:
             if command.HasField("print_thread_stack_trace_command"):
                 nonce = command.print_thread_stack_trace_command.nonce
-                # What nobody asked for is dropped.
+                # The proxy drops an answer that nobody asked for.
                 for each, text in (("other", "forged"), (nonce, "main: waits")):
                     trace = wire.ThreadStackTrace(nonce=each, thread_stack_trace=text)
                     await client.stream.write(wire.TelemetryCommand(thread_stack_trace=trace))

@@ -249,7 +249,7 @@ def test_a_catalog_that_fails_stops_no_archive_and_is_caught_up(
     assert iceberg.commit is None
     assert (delta.commit, delta.problem) == (8, None)
     assert delta_versions(path) == AFTER
-    # What a compaction took out of data is there for the snapshots that are still to be made.
+    # Files that a compaction took out of data are kept for the snapshots that are still to be made.
     publish.run(publish.Config(path=str(path)), context_of(None, None))
     assert iceberg_snapshots(path) == [AFTER[-1]]
 

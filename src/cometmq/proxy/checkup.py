@@ -37,7 +37,7 @@ class _Answer(NamedTuple):
     """Holds an answer to QueryRoute, its metadata, and the times before and after it by the own clock, in ms."""
 
     route: Any
-    told: dict[str, str]
+    metadata: dict[str, str]
     asked_ms: int
     answered_ms: int
 
@@ -200,8 +200,8 @@ class EndpointCheckup:
             asked_ms = self._clock.now_ms()
             route = await call
             answered_ms = self._clock.now_ms()
-            told = {key: str(value) for key, value in await call.trailing_metadata()}
-            return _Answer(route, told, asked_ms, answered_ms)
+            metadata = {key: str(value) for key, value in await call.trailing_metadata()}
+            return _Answer(route, metadata, asked_ms, answered_ms)
         except grpc.aio.AioRpcError as failure:
             if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 return error(
@@ -239,7 +239,7 @@ class EndpointCheckup:
         status = answer.route.status
         check = f"{self._name}: QueryRoute"
         took_ms = answer.answered_ms - answer.asked_ms
-        version = answer.told.get(VERSION_HEADER)
+        version = answer.metadata.get(VERSION_HEADER)
         findings = [
             ok(
                 f"{self._name}: version",
@@ -279,7 +279,7 @@ class EndpointCheckup:
 
     def _clock_finding(self, answer: _Answer) -> Finding:
         check = f"{self._name}: clock"
-        text = answer.told.get(TIME_HEADER, "")
+        text = answer.metadata.get(TIME_HEADER, "")
         if not text.isdecimal():
             return ok(check, "not known: this proxy does not say its time")
         unsure_ms = (answer.answered_ms - answer.asked_ms) / 2

@@ -137,7 +137,7 @@ class _Receiver:
                     await _said(partial(each.nack, delay_ms), tries=1)
             if workload.in_order:
                 break
-        # Those of one turn of the loop go to their broker in one request.
+        # Acknowledgements of one turn of the loop go to their broker in one request.
         await asyncio.gather(*(_said(message.ack) for message in done))
 
 

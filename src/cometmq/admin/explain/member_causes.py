@@ -206,15 +206,15 @@ def in_flight(facts: GroupFacts) -> Iterator[Reason]:
     """Judge messages that members have popped and not acknowledged, in topics in which messages wait."""
     behind = {progress.queue.topic for progress, _ in facts.behind()}
     found = [
-        (told, topic)
-        for told in facts.popped.values()
-        for topic in told.value.topics
+        (answer, topic)
+        for answer in facts.popped.values()
+        for topic in answer.value.topics
         if topic.in_flight and facts.topic in (None, topic.topic)
     ]
     if not found or not behind:
         return
     now_ms, oldest_ms = min(
-        ((told.value.now_ms, topic.oldest_popped_ms) for told, topic in found),
+        ((answer.value.now_ms, topic.oldest_popped_ms) for answer, topic in found),
         key=lambda each: each[1] - each[0],
     )
     yield Reason(
@@ -228,10 +228,10 @@ def in_flight(facts: GroupFacts) -> Iterator[Reason]:
         ),
         tuple(
             evidence
-            for told, topic in found[:MOST_EVIDENCE]
+            for answer, topic in found[:MOST_EVIDENCE]
             for evidence in (
-                told.shows(Shown.IN_FLIGHT_OF(topic=topic.topic), topic.in_flight),
-                told.shows(Shown.AGAIN_OF(topic=topic.topic), topic.again_count),
+                answer.shows(Shown.IN_FLIGHT_OF(topic=topic.topic), topic.in_flight),
+                answer.shows(Shown.AGAIN_OF(topic=topic.topic), topic.again_count),
             )
         ),
         Remedy.GROUP_IN_FLIGHT(),
