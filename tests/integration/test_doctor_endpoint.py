@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from cometmq import Credentials
 from cometmq.aio import AdminClient
 from cometmq.cli.main import app
-from cometmq.model.finding import Finding, Severity
+from cometmq.model.reports.finding import Finding, Severity
 from cometmq.proxy.checkup import EndpointCheckup
 from cometmq.proxy.config import ProxyConfig
 from cometmq.proxy.front_config import FrontConfig
