@@ -32,7 +32,7 @@ import structlog
 
 from cometmq.broker.storage.flushing import CommitLogFlusher
 from cometmq.errors import StoreError
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.protocol.messages.ids import pack_host
 from cometmq.runtime.clock import SystemClock
 from cometmq.runtime.loop import run

@@ -20,8 +20,8 @@ from cometmq.metrics.catalogue import Server
 from cometmq.metrics.limits import LIMITS, Limit
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.protocol.requests import REQUESTS
-from cometmq.proxy.front_config import FrontConfig
-from cometmq.proxy.keys import ProxySettings
+from cometmq.proxy.configuration.front_config import FrontConfig
+from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.limit_catalogue import PROXY_LIMITS
 from cometmq.runtime.configuration.config import keys_of
 

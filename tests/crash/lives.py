@@ -20,7 +20,7 @@ from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, ManualClock
 from tests.waits import WAIT_S
 
 from cometmq.errors import StoreBusyError, StoreError, StoreFullError
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.protocol.messages.batch import BatchEntry
 from cometmq.protocol.messages.record import StoredRecord, decode_record, decode_records
 from cometmq.runtime.randomness import Randomness

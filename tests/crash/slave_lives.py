@@ -16,7 +16,7 @@ from tests.unit.replication.two_logs import LogOf
 from tests.unit.store.store_box import CLIENT, HOST, LOG_FILE, ManualClock
 
 from cometmq.errors import StoreError, StoreFullError
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.model.sysflag import TRANSACTION_PREPARED
 from cometmq.protocol.messages.batch import BatchEntry
 from cometmq.replication.divergence import find_common, find_divergence

@@ -31,8 +31,8 @@ from cometmq.errors import (
     RouteNotFoundError,
     ServersFailedError,
 )
-from cometmq.model.finding import Severity
 from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.reports.finding import Severity
 from cometmq.model.topic import TopicConfig
 
 __all__ = ["face"]

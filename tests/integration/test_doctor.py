@@ -19,9 +19,9 @@ from cometmq.admin.groups.pops import PoppedTopic
 from cometmq.aio import Producer, SimpleConsumer
 from cometmq.cli.main import app
 from cometmq.errors import ConfigError, StoreFullError
-from cometmq.model.finding import Finding, Severity, worst
 from cometmq.model.message import Message
 from cometmq.model.names import TRACE_TOPIC
+from cometmq.model.reports.finding import Finding, Severity, worst
 from cometmq.model.sysflag import PERM_READ
 from cometmq.model.topic import TopicConfig
 from cometmq.runtime.clock import SystemClock

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from cometmq import Credentials
 from cometmq.aio import AdminClient
 from cometmq.cli.main import app
-from cometmq.model.finding import Finding, Severity
+from cometmq.model.reports.finding import Finding, Severity
 from cometmq.proxy.checkup import EndpointCheckup
-from cometmq.proxy.config import ProxyConfig
-from cometmq.proxy.front_config import FrontConfig
+from cometmq.proxy.configuration.config import ProxyConfig
+from cometmq.proxy.configuration.front_config import FrontConfig
 from cometmq.proxy.server import Proxy
 from cometmq.runtime.clock import SystemClock
 from cometmq.testing import Cluster

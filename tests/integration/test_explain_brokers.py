@@ -33,7 +33,7 @@ from cometmq.admin.explain.records import (
 )
 from cometmq.cli.main import app, main
 from cometmq.errors import IllegalArgumentError, RemoteError, RouteNotFoundError
-from cometmq.model.finding import Severity
+from cometmq.model.reports.finding import Severity
 from cometmq.store.config import StoreConfig
 from cometmq.testing.ports import HeldPort
 

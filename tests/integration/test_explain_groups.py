@@ -23,7 +23,7 @@ from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageModel, Mess
 from cometmq.admin.explain.records import Cause, GroupExplanation
 from cometmq.admin.explain.room import Explanations
 from cometmq.errors import IllegalArgumentError, RemoteError
-from cometmq.model.finding import Severity
+from cometmq.model.reports.finding import Severity
 from cometmq.runtime.clock import SystemClock
 
 __all__ = ["face"]

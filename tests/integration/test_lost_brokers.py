@@ -25,8 +25,8 @@ from cometmq.cli.admin.commands.stats import stats_all
 from cometmq.cli.admin.commands.topics import allocate, topic_list, topic_route, topic_status
 from cometmq.cli.admin.output import Form, Output
 from cometmq.errors import CometMQError, RouteNotFoundError, ServersFailedError
-from cometmq.model.finding import Severity
 from cometmq.model.message import MessageExt
+from cometmq.model.reports.finding import Severity
 from cometmq.testing import Cluster
 
 TOPIC = "orders"

@@ -20,8 +20,8 @@ from cometmq import Message
 from cometmq.aio import AdminClient, Producer
 from cometmq.errors import CometMQError
 from cometmq.proxy.calls import ADMIN, MESSAGING
-from cometmq.proxy.config import ProxyConfig
-from cometmq.proxy.consistent_hash import bucket_of
+from cometmq.proxy.configuration.config import ProxyConfig
+from cometmq.proxy.methods.consistent_hash import bucket_of
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.testing import Cluster

@@ -19,10 +19,10 @@ from cometmq.access.config import AccessConfig
 from cometmq.admin.access.records import AclEntry
 from cometmq.aio import AdminClient
 from cometmq.errors import ConfigError
-from cometmq.proxy import accounts
-from cometmq.proxy.config import ProxyConfig
-from cometmq.proxy.front_config import FrontConfig
-from cometmq.proxy.gate import RIGHTS
+from cometmq.proxy.access import accounts
+from cometmq.proxy.access.gate import RIGHTS
+from cometmq.proxy.configuration.config import ProxyConfig
+from cometmq.proxy.configuration.front_config import FrontConfig
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.testing import Cluster

@@ -26,21 +26,14 @@ from tests.waits import until
 
 from cometmq.aio import AdminClient
 from cometmq.metrics.catalogue import Server
-from cometmq.proxy import (
-    acknowledgements,
-    calls,
-    clients,
-    config,
-    front_config,
-    handles,
-    receives,
-    sends,
-    transactions,
-)
-from cometmq.proxy.config import ProxyConfig
-from cometmq.proxy.front_config import FrontConfig
-from cometmq.proxy.keys import ProxySettings
+from cometmq.proxy import calls
+from cometmq.proxy.clients import clients, handles
+from cometmq.proxy.configuration import config, front_config
+from cometmq.proxy.configuration.config import ProxyConfig
+from cometmq.proxy.configuration.front_config import FrontConfig
+from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.limit_catalogue import PROXY_LIMITS
+from cometmq.proxy.methods import acknowledgements, receives, sends, transactions
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.remoting import http_server

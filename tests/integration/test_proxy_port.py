@@ -25,11 +25,11 @@ from tests.waits import WAIT_S, until
 from cometmq.aio import AdminClient
 from cometmq.errors import ConfigError
 from cometmq.metrics.limit_hits import LimitHits
-from cometmq.proxy import front_config
 from cometmq.proxy.calls import MESSAGING
-from cometmq.proxy.config import ProxyConfig
-from cometmq.proxy.front import Front
-from cometmq.proxy.front_config import FrontConfig
+from cometmq.proxy.configuration import front_config
+from cometmq.proxy.configuration.config import ProxyConfig
+from cometmq.proxy.configuration.front_config import FrontConfig
+from cometmq.proxy.port.front import Front
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.clock import SYSTEM_CLOCK
@@ -297,7 +297,7 @@ async def _check_refusal(proxy: Proxy, limit: str) -> None:
 async def test_a_silent_connection_makes_room(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cometmq.proxy.front._SILENT_AT_LEAST_S", 0.0)
+    monkeypatch.setattr("cometmq.proxy.port.front._SILENT_AT_LEAST_S", 0.0)
     async with serving(cluster, FrontConfig(max_connections=1)) as proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         await until(lambda: proxy.front.open_count == 1)

@@ -19,7 +19,7 @@ from tests.integration.test_proxy import Client, message_to
 from tests.waits import PROCESS_WAIT_S, WAIT_S, eventually
 
 from cometmq.aio import AdminClient
-from cometmq.proxy.config import ProxyConfig
+from cometmq.proxy.configuration.config import ProxyConfig
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.testing import Cluster

@@ -9,8 +9,8 @@ import pytest
 from tests.integration.test_proxy import Client, message_to
 
 from cometmq.aio import AdminClient
-from cometmq.proxy.config import ProxyConfig
-from cometmq.proxy.keys import ProxySettings
+from cometmq.proxy.configuration.config import ProxyConfig
+from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.testing import Cluster

@@ -21,7 +21,7 @@ from tests.interop.peers import HOST, free_port, topic_routed
 from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq.model.names import dlq_topic
-from cometmq.proxy.config import ProxyConfig
+from cometmq.proxy.configuration.config import ProxyConfig
 from cometmq.proxy.server import Proxy
 
 if TYPE_CHECKING:

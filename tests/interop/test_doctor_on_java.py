@@ -7,7 +7,7 @@ from tests.interop.on_java import MARKS, namesrv
 from tests.waits import WAIT_S
 
 from cometmq.admin.checkup import ClusterCheckup
-from cometmq.model.finding import Severity
+from cometmq.model.reports.finding import Severity
 
 __all__ = ["namesrv"]
 pytestmark = MARKS

@@ -20,7 +20,7 @@ from tests.waits import JVM_WAIT_S
 from cometmq import AdminClient, Credentials
 from cometmq.access.config import AccessConfig
 from cometmq.admin.access.records import AclEntry
-from cometmq.proxy.front_config import FrontConfig
+from cometmq.proxy.configuration.front_config import FrontConfig
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from tests.interop.peers import grpc_directory
 
 from cometmq.aio import AdminClient
-from cometmq.proxy.config import ProxyConfig
+from cometmq.proxy.configuration.config import ProxyConfig
 from cometmq.proxy.server import Proxy
 from cometmq.testing import Cluster
 

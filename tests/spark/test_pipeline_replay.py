@@ -23,7 +23,7 @@ from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 from cometmq import Message, MessageQueue, Producer
 from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import ConfigError
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.pipelines import replay
 from cometmq.pipelines.configuration import ClusterConfig, ConfigFile
 from cometmq.pipelines.context import open_context

@@ -22,7 +22,7 @@ from cometmq.broker.server import VIP_PORT_DISTANCE
 from cometmq.cli.main import app
 from cometmq.console.config import PORT as CONSOLE_PORT
 from cometmq.metrics.catalogue import METRICS
-from cometmq.model.finding import Severity
+from cometmq.model.reports.finding import Severity
 from cometmq.namesrv.config import DEFAULT_PORT, NamesrvConfig
 from cometmq.runtime.configuration.config import parse_properties, unknown_keys
 

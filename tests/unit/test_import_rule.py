@@ -20,7 +20,7 @@ PROCESS = ("logs", "runtime")
 RULES: dict[str, frozenset[str]] = {
     "model": frozenset(),
     "logs": frozenset({"model"}),
-    "runtime": frozenset({"logs", "model.finding"}),
+    "runtime": frozenset({"logs", "model.reports.finding"}),
     "metrics": frozenset(),
     "tls": frozenset({"metrics", "logs", "runtime", "model"}),
     "protocol": frozenset({"model"}),

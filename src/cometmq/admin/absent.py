@@ -5,7 +5,7 @@ Everybody who mistypes a name reads them, so they have keys for translation; mos
 
 from __future__ import annotations
 
-from cometmq.model.keyed_text import TextKey
+from cometmq.model.reports.keyed_text import TextKey
 
 
 class Absent(TextKey):

@@ -24,9 +24,9 @@ from cometmq.errors import (
     RemoteError,
     RequestTimeoutError,
 )
-from cometmq.model.finding import Finding, error, ok, warning
-from cometmq.model.keyed_text import text_of
 from cometmq.model.names import TRACE_TOPIC, is_system_group
+from cometmq.model.reports.finding import Finding, error, ok, warning
+from cometmq.model.reports.keyed_text import text_of
 from cometmq.model.route import MASTER_ID, ClusterInfo
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode, version_name

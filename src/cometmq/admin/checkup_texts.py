@@ -5,7 +5,7 @@ Catalogues of the console have the same keys.
 
 from __future__ import annotations
 
-from cometmq.model.keyed_text import TextKey
+from cometmq.model.reports.keyed_text import TextKey
 from cometmq.runtime.sockets.addresses import Reach
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from cometmq.admin.checkup import ClusterCheckup
 from cometmq.admin.room import Room
 from cometmq.admin.servers import Servers
-from cometmq.model.finding import Finding
+from cometmq.model.reports.finding import Finding
 
 
 class Health(Room):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cometmq.model import properties as p
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.protocol.messages.properties import encode_properties
 from cometmq.protocol.messages.record import StoredRecord
 from cometmq.store.store import MessageStore

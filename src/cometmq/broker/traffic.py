@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from cometmq.broker.delays.messages import DelayedMessages
 from cometmq.broker.stats_item import StatsItem
 from cometmq.broker.topics.topics import TopicManager
-from cometmq.model.histogram import latencies
+from cometmq.model.measures.histogram import latencies
 from cometmq.model.names import SYSTEM_TOPICS, TIMER_TOPIC
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.tasks import OnDemand, TaskOwner

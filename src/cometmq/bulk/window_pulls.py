@@ -28,8 +28,8 @@ from cometmq.bulk.window_connection import WindowConnection
 from cometmq.client.instance import ClientInstance
 from cometmq.client.pulling.puller import PULL_TIMEOUT_S, lite_header
 from cometmq.errors import CometMQError, ConnectError
+from cometmq.model.java.ranges import Int32
 from cometmq.model.queue import MessageQueue
-from cometmq.model.ranges import Int32
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode

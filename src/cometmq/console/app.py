@@ -45,7 +45,7 @@ from cometmq.console.views.rendering import HERE, render
 from cometmq.console.web import live
 from cometmq.console.web.guard import Guard
 from cometmq.errors import CometMQError, IllegalArgumentError
-from cometmq.model.keyed_text import text_of
+from cometmq.model.reports.keyed_text import text_of
 
 if TYPE_CHECKING:
     from cometmq.console.state import Console

@@ -1,5 +1,5 @@
 """Translates texts of other rooms into the language of a page, by their keys; see
-`cometmq.model.keyed_text`.
+`cometmq.model.reports.keyed_text`.
 
 `locales/zh.json` has the texts of pages by their English, `locales/zh-keys.json` the sentences of
 other rooms by their keys. `locales/en-keys.json` has those sentences that read otherwise in the
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.console.views.advice import advised
-from cometmq.model.keyed_text import KeyedText, filled, text_of
+from cometmq.model.reports.keyed_text import KeyedText, filled, text_of
 
 LANGUAGES: Final = {"en": "English", "zh": "中文"}
 _HERE: Final = Path(__file__).parent / "locales"

@@ -6,7 +6,7 @@ Refusals without values stand where they are made: the catalogue of the pages ha
 
 from __future__ import annotations
 
-from cometmq.model.keyed_text import TextKey
+from cometmq.model.reports.keyed_text import TextKey
 
 
 class Refused(TextKey):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cometmq.model.work import WorkBudget
+from cometmq.model.measures.work import WorkBudget
 
 # Costs are in units of WorkBudget. A character costs at most this in a search, measured with texts
 # that were made to be slow. The most expensive term of an expression reads a long number.

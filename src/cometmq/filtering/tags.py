@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from cometmq.errors import IllegalArgumentError
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.model.subscription import EXPRESSION_TAG, MAX_TAGS, SUB_ALL, SubscriptionData
 
 TagMatcher = Callable[[int], bool]

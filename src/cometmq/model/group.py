@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from cometmq.model.enums import RETRY_POLICIES, enum_name
-from cometmq.model.ranges import Int32, Int64
+from cometmq.model.java.enums import RETRY_POLICIES, enum_name
+from cometmq.model.java.ranges import Int32, Int64
 
 
 def _default_retry_policy() -> dict[str, Any]:

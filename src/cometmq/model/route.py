@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cometmq.model.java.ranges import Int32, Int64
 from cometmq.model.queue import MessageQueue
-from cometmq.model.ranges import Int32, Int64
 from cometmq.model.sysflag import PERM_READ, PERM_WRITE
 
 MASTER_ID: Final = 0

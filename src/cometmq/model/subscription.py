@@ -6,14 +6,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from cometmq.model.enums import (
+from cometmq.model.java.enums import (
     CONSUME_FROM_WHERE,
     CONSUME_TYPES,
     MESSAGE_MODELS,
     EnumName,
     enum_name,
 )
-from cometmq.model.ranges import Int32, Int64
+from cometmq.model.java.ranges import Int32, Int64
 
 SUB_ALL: Final = "*"
 # Bounds the tags of a subscription, or of a pull's expression: a broker goes through them each

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from cometmq.model.enums import TOPIC_FILTER_TYPES, EnumName, enum_name
-from cometmq.model.ranges import Int32, Int64
+from cometmq.model.java.enums import TOPIC_FILTER_TYPES, EnumName, enum_name
+from cometmq.model.java.ranges import Int32, Int64
 from cometmq.model.sysflag import PERM_READ, PERM_RW, PERM_WRITE
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cometmq.errors import ProtocolError
-from cometmq.model.ranges import Int32, Int64
+from cometmq.model.java.ranges import Int32, Int64
 
 __all__ = ["Header", "HeaderT", "Int32", "Int64", "NoHeader", "header_from_ext", "header_to_ext"]
 

@@ -14,12 +14,12 @@ from cometmq._version import __version__
 from cometmq.errors import CometMQError
 from cometmq.logs.loggers import get_logger
 from cometmq.metrics.limit_hits import LimitHits
-from cometmq.proxy import front_config
-from cometmq.proxy.config import MAX_CALLS
-from cometmq.proxy.gate import Gate
-from cometmq.proxy.parsing import parsed
-from cometmq.proxy.statuses import RefusedError, status, status_of
+from cometmq.proxy.access.gate import Gate
+from cometmq.proxy.configuration import front_config
+from cometmq.proxy.configuration.config import MAX_CALLS
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.parsing import parsed
+from cometmq.proxy.wire.statuses import RefusedError, status, status_of
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.sockets.addresses import bare_host
 

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 import grpc
 import grpc.aio
 
-from cometmq.model.finding import Finding, error, ok, warning
+from cometmq.model.reports.finding import Finding, error, ok, warning
+from cometmq.proxy.access.gate import ALGORITHM
 from cometmq.proxy.calls import MESSAGING, TIME_HEADER, VERSION_HEADER
-from cometmq.proxy.gate import ALGORITHM
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.remoting.client import split_address
 from cometmq.remoting.credentials import Credentials

@@ -42,21 +42,21 @@ _declare(
 )  # fmt: skip
 _declare(
     "SILENT_TIMEOUT_S", "seconds", "Time until a new connection sends its first byte.", _CLOSED,
-    "clients connect when they have something to ask", at="proxy.front_config", slows=True,
+    "clients connect when they have something to ask", at="proxy.configuration.front_config", slows=True,
 )  # fmt: skip
 _declare(
     "UNREAD_TIMEOUT_S", "seconds", "Time in which a client does not read what waits for it.", _CLOSED,
-    "clients read all the time", at="proxy.front_config",
+    "clients read all the time", at="proxy.configuration.front_config",
 )  # fmt: skip
 _declare(
     "MAX_UNSENT_BYTES", "bytes", "Answers that wait for clients that read slowly, of all connections.",
-    "those that hold most are closed", "answers are read in moments", at="proxy.front_config",
+    "those that hold most are closed", "answers are read in moments", at="proxy.configuration.front_config",
 )  # fmt: skip
 _declare(
     "MAX_REQUEST_BYTES", "bytes",
     "Requests that have not arrived whole, of all connections; and requests that are being served.",
     "the connections that hold most are closed; TOO_MANY_REQUESTS",
-    "64 clients send 4 MiB each at the same moment", at="proxy.front_config",
+    "64 clients send 4 MiB each at the same moment", at="proxy.configuration.front_config",
 )  # fmt: skip
 for _name in (
     "tlsHandshakeTimeoutSeconds",
@@ -80,7 +80,7 @@ for _name in (
 
 _declare(
     "MAX_NEW_ACCOUNTS_PER_SECOND", "users", "Users that the proxy does not know yet, within a second.",
-    _BUSY, "a user is asked for once, and remembered", at="proxy.accounts",
+    _BUSY, "a user is asked for once, and remembered", at="proxy.access.accounts",
 )  # fmt: skip
 _declare(
     "grpcSignatureMaxAgeSeconds", "seconds", "Age of a signature by its x-mq-date-time; 0 is any.",
@@ -91,50 +91,50 @@ _declare(
 
 _declare(
     "MAX_CLIENTS", "clients", "Clients whose settings are known.",
-    "the Telemetry stream ends with the reason", "a process has some clients", at="proxy.config",
+    "the Telemetry stream ends with the reason", "a process has some clients", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
     "MAX_STREAMS_PER_CLIENT", "streams", "Open Telemetry streams of one client id.",
-    "the new one ends with the reason", "a client has one for each endpoint", at="proxy.config",
+    "the new one ends with the reason", "a client has one for each endpoint", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
     "MAX_TOPICS_OF_CLIENT", "topics", "Topics in the settings of a client.",
-    "the Telemetry stream ends with the reason", "an application has some dozens", at="proxy.config",
+    "the Telemetry stream ends with the reason", "an application has some dozens", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
     "MAX_WAITING_COMMANDS", "commands", "Commands that wait for a client to read them.",
     "the question is dropped, and the broker asks again", "clients read all the time",
-    at="proxy.clients",
+    at="proxy.clients.clients",
 )  # fmt: skip
 _declare(
     "MAX_REMEMBERED", "topics", "Topics whose transactions the proxy is asked about.",
     "a send to another one gets TOO_MANY_REQUESTS", "clusters have some hundred of them",
-    at="proxy.config",
+    at="proxy.configuration.config",
 )  # fmt: skip
 
 # -- calls --
 
 _declare(
     "MAX_CALLS", "calls", "Calls under way, without Telemetry streams.", _BUSY,
-    "a client waits for some answers at a time", at="proxy.config",
+    "a client waits for some answers at a time", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
     "MAX_WAITING_RECEIVES", "receives", "Receives that wait for messages.", _BUSY,
-    "a consumer has one for each broker and topic", at="proxy.config",
+    "a consumer has one for each broker and topic", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
     "MAX_RENEWED_HANDLES", "messages", "Messages whose invisible time the proxy renews.",
     "TOO_MANY_REQUESTS; receives without auto_renew are still served",
-    "a consumer holds some thousand at most", at="proxy.config",
+    "a consumer holds some thousand at most", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
     "MAX_ENTRIES", "entries", "Messages of a send, and entries of an acknowledgement.",
-    "MESSAGE_CORRUPTED, BAD_REQUEST", "official clients send one", at="proxy.config",
+    "MESSAGE_CORRUPTED, BAD_REQUEST", "official clients send one", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
     "MAX_DETAIL_BYTES", "bytes", "A request without the bodies of its messages.",
     "PAYLOAD_TOO_LARGE; the Telemetry stream ends with the reason",
-    "an acknowledgement of 1,024 messages has 200 KB", at="proxy.config",
+    "an acknowledgement of 1,024 messages has 200 KB", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
     "maxMessageSize", "bytes", "The body of a message, unpacked.", "MESSAGE_BODY_TOO_LARGE",

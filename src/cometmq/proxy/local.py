@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from cometmq.access.config import AccessConfig
 from cometmq.client.limits import namesrv_addresses
 from cometmq.errors import ConfigError
-from cometmq.proxy.config import ProxyConfig
+from cometmq.proxy.configuration.config import ProxyConfig
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.sockets.addresses import ANY_IPV4, bare_host, is_loopback, join_address

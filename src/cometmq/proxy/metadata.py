@@ -19,9 +19,9 @@ from cometmq.protocol.headers import (
     GetSubscriptionGroupConfigRequestHeader,
     GetTopicConfigRequestHeader,
 )
-from cometmq.proxy.config import MAX_REMEMBERED, REMEMBER_S
-from cometmq.proxy.statuses import RefusedError
+from cometmq.proxy.configuration.config import MAX_REMEMBERED, REMEMBER_S
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.statuses import RefusedError
 
 MIXED: Final = "MIXED"
 NORMAL: Final = "NORMAL"

@@ -22,23 +22,23 @@ from cometmq.client.instance import acquire_instance, release_instance
 from cometmq.errors import ConfigError
 from cometmq.logs.loggers import get_logger
 from cometmq.metrics.limit_hits import LimitHits
-from cometmq.proxy.accounts import Accounts
-from cometmq.proxy.acknowledgements import AckCalls
+from cometmq.proxy.access.accounts import Accounts
+from cometmq.proxy.access.gate import Gate
 from cometmq.proxy.calls import MESSAGING, Caller, Calls, Unserved
-from cometmq.proxy.clients import Clients
-from cometmq.proxy.config import ProxyConfig
-from cometmq.proxy.front import Front
-from cometmq.proxy.front_config import FrontConfig, check_control
-from cometmq.proxy.gate import Gate
-from cometmq.proxy.handles import Handles
+from cometmq.proxy.clients.clients import Clients
+from cometmq.proxy.clients.handles import Handles
+from cometmq.proxy.configuration.config import ProxyConfig
+from cometmq.proxy.configuration.front_config import FrontConfig, check_control
 from cometmq.proxy.metadata import Metadata
-from cometmq.proxy.offsets import OffsetCalls
-from cometmq.proxy.receives import Receives
-from cometmq.proxy.routes import RouteCalls
-from cometmq.proxy.sends import Sends
-from cometmq.proxy.statuses import RefusedError
-from cometmq.proxy.transactions import Transactions
+from cometmq.proxy.methods.acknowledgements import AckCalls
+from cometmq.proxy.methods.offsets import OffsetCalls
+from cometmq.proxy.methods.receives import Receives
+from cometmq.proxy.methods.routes import RouteCalls
+from cometmq.proxy.methods.sends import Sends
+from cometmq.proxy.methods.transactions import Transactions
+from cometmq.proxy.port.front import Front
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.statuses import RefusedError
 from cometmq.runtime.sockets.addresses import host_name
 from cometmq.runtime.sockets.network import TCP_NETWORK, Network
 from cometmq.runtime.surroundings import current

@@ -21,7 +21,7 @@ from cometmq.metrics import catalogue as m
 from cometmq.metrics.exposition import CONTENT_TYPE, Exposition
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.metrics.limits import LIMITS, Limit
-from cometmq.model.histogram import LATENCY_BITS, bounds, latencies
+from cometmq.model.measures.histogram import LATENCY_BITS, bounds, latencies
 from cometmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from cometmq.remoting import connection
 from cometmq.remoting.dispatch import UNSERVED, Handlers

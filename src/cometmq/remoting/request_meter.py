@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
-from cometmq.model.histogram import Histogram, latencies
+from cometmq.model.measures.histogram import Histogram, latencies
 from cometmq.protocol.codes import RequestCode
 from cometmq.remoting.dispatch import AsyncHandler, Handler
 

@@ -14,7 +14,7 @@ from typing import Final
 from cometmq.errors import StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.protocol.messages.properties import MAX_PROPERTIES_LENGTH, find_property
 from cometmq.protocol.messages.record import MAGIC_V1, MIN_RECORD_SIZE

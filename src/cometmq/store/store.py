@@ -29,7 +29,7 @@ from cometmq.errors import (
     StoreStarvedError,
 )
 from cometmq.logs.loggers import get_logger
-from cometmq.model.histogram import latencies
+from cometmq.model.measures.histogram import latencies
 from cometmq.model.names import is_system_topic
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.messages.record import StoredRecord, decode_record

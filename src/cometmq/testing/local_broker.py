@@ -94,7 +94,7 @@ class LocalBroker:
         self._call(self._cluster.restart_broker(0))
 
     async def _start_proxy(self) -> str:
-        from cometmq.proxy.config import ProxyConfig
+        from cometmq.proxy.configuration.config import ProxyConfig
         from cometmq.proxy.local import LocalProxy
 
         broker = self._cluster.brokers[0]

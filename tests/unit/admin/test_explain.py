@@ -23,9 +23,9 @@ from cometmq.admin.groups.records import RunningInfo
 from cometmq.cli.explain.screen import print_json, print_text
 from cometmq.errors import ConnectError, IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
-from cometmq.model.finding import Severity
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
+from cometmq.model.reports.finding import Severity
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol import requests
 from cometmq.protocol.bodies.consumers import ConsumeStatus, ProcessQueueInfo

@@ -17,8 +17,8 @@ from cometmq.errors import FilterExpressionError
 from cometmq.filtering import sql92
 from cometmq.filtering.bloom import BloomFilter
 from cometmq.filtering.sql92 import outcomes
+from cometmq.model.measures.work import WorkBudget
 from cometmq.model.subscription import SubscriptionData
-from cometmq.model.work import WorkBudget
 from cometmq.protocol.fastjson.dialect import decode_body
 from cometmq.store.queues.consume_queue_ext import ExtUnit
 

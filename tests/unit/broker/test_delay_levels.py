@@ -9,7 +9,7 @@ from cometmq.broker.delays.levels import NEVER_MS, RETRY_MS
 from cometmq.broker.refusal import Refused
 from cometmq.errors import MessageIllegalError, StoreBusyError
 from cometmq.model import names
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.messages.properties import decode_properties
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from cometmq.broker.filters.work import FilterWork
-from cometmq.model.work import OutOfWorkError
+from cometmq.model.measures.work import OutOfWorkError
 
 
 async def test_a_turn_has_its_work_and_the_next_one_has_it_again() -> None:

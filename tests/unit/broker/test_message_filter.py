@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cometmq.broker.filters.message_filter import EVERYTHING, sql_filter
 from cometmq.filtering.sql92 import compile_sql
-from cometmq.model.work import WorkBudget
+from cometmq.model.measures.work import WorkBudget
 from cometmq.protocol.messages.ids import pack_host
 from cometmq.protocol.messages.properties import decode_properties, encode_properties
 from cometmq.protocol.messages.record import decode_record, encode_record, properties_text

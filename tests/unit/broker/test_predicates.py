@@ -16,10 +16,10 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.broker.filters.predicates import MAX_PREDICATE_BODY_BYTES, FilterPredicates, by_class
 from cometmq.broker.refusal import Refused
 from cometmq.errors import ConfigError
+from cometmq.model.measures.work import WorkBudget
 from cometmq.model.message import MessageExt
 from cometmq.model.subscription import EXPRESSION_CLASS, EXPRESSION_SQL92, SubscriptionData
 from cometmq.model.sysflag import COMPRESSED
-from cometmq.model.work import WorkBudget
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.messages.compression import CompressionType, compress
 from cometmq.protocol.messages.record import encode_record

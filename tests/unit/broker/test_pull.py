@@ -19,7 +19,7 @@ from tests.waits import until
 from cometmq.broker.pulls.waiter import State
 from cometmq.broker.server import Broker
 from cometmq.filtering import sql92
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.protocol.codes import ResponseCode
 from cometmq.remoting.holdings import Holding, Holdings
 

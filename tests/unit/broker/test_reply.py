@@ -18,7 +18,7 @@ from tests.waits import WAIT_S, until
 from cometmq.broker.groups.clients import Member
 from cometmq.broker.server import Broker
 from cometmq.errors import StoreError
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.protocol.codes import RequestCode, ResponseCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.messages.ids import parse_offset_id

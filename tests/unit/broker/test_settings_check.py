@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cometmq.broker.operation.settings_check import check_settings
-from cometmq.model.finding import Finding, Severity
+from cometmq.model.reports.finding import Finding, Severity
 from cometmq.runtime.configuration.config import load_properties
 
 GIB = 2**30

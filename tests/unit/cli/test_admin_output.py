@@ -24,8 +24,8 @@ from cometmq.cli.markup import as_markup
 from cometmq.cli.store import screen as store_screen
 from cometmq.errors import ConfigError, RemoteError, ServersFailedError
 from cometmq.logs.plain import plain_json
-from cometmq.model.finding import Finding, Severity
 from cometmq.model.message import MessageExt
+from cometmq.model.reports.finding import Finding, Severity
 
 EVIL = "\x1b]0;title\x07\x9b2J"
 ID = "7F0000010712478430C271216810A175"

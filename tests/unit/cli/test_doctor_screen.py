@@ -9,7 +9,7 @@ import json
 import pytest
 
 from cometmq.cli.doctor.screen import print_json, print_table
-from cometmq.model.finding import error, ok, warning
+from cometmq.model.reports.finding import error, ok, warning
 
 REACHED = "127.0.0.1 is reached by this machine only: it is a loopback address"
 

@@ -21,7 +21,7 @@ from cometmq.console import languages
 from cometmq.console.languages import said_in, sentences_of
 from cometmq.console.refusals import Refused
 from cometmq.errors import CometMQError
-from cometmq.model.keyed_text import TextKey
+from cometmq.model.reports.keyed_text import TextKey
 
 SOURCE = Path(cometmq.__file__).parent
 LOCALES = Path(languages.__file__).parent / "locales"

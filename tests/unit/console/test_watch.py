@@ -25,8 +25,8 @@ from cometmq.console.watching.watch import (
     _gone,
 )
 from cometmq.errors import ConnectError, RemoteError
-from cometmq.model.finding import Severity, error, ok, warning
 from cometmq.model.queue import MessageQueue
+from cometmq.model.reports.finding import Severity, error, ok, warning
 from cometmq.runtime.clock import SYSTEM_CLOCK
 
 MASTER = BrokerAddress("one", "broker-a", 0, "10.0.0.1:10911")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cometmq.filtering.metering import MeteredProperties, contains
 from cometmq.filtering.sql92 import compile_sql
-from cometmq.model.work import OutOfWorkError, WorkBudget
+from cometmq.model.measures.work import OutOfWorkError, WorkBudget
 
 PLENTY = 1 << 60
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cometmq.errors import IllegalArgumentError
 from cometmq.filtering.tags import accepts, build_subscription, tag_matcher
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.model.subscription import SubscriptionData
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cometmq.model import hashing
-from cometmq.model.hashing import java_hash
+from cometmq.model.java import hashing
+from cometmq.model.java.hashing import java_hash
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.model.histogram import BUCKETS, LATENCY_BITS, SIZE_BITS, Histogram, bounds
+from cometmq.model.measures.histogram import BUCKETS, LATENCY_BITS, SIZE_BITS, Histogram, bounds
 
 
 @given(st.integers(0, 2**40), st.sampled_from([LATENCY_BITS, SIZE_BITS]))

@@ -9,8 +9,8 @@ import pickle
 import pytest
 
 from cometmq.errors import CometMQError
-from cometmq.model.keyed_text import KeyedText, TextKey, filled, text_of
 from cometmq.model.queue import MessageQueue
+from cometmq.model.reports.keyed_text import KeyedText, TextKey, filled, text_of
 
 
 class Sample(TextKey):

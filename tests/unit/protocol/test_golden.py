@@ -20,7 +20,7 @@ from tests.unique_ids import parse_unique_id
 
 from cometmq.errors import IllegalArgumentError
 from cometmq.filtering.tags import build_subscription
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.model.route import ClusterInfo, TopicRouteData
 from cometmq.model.topic import DataVersion
 from cometmq.protocol import headers

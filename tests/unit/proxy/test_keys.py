@@ -11,8 +11,8 @@ import pytest
 
 import cometmq.proxy
 from cometmq.errors import ConfigError
-from cometmq.proxy.java_keys import JAVA_PROXY_KEYS
-from cometmq.proxy.keys import ProxySettings, load_json, proxy_configs
+from cometmq.proxy.configuration.java_keys import JAVA_PROXY_KEYS
+from cometmq.proxy.configuration.keys import ProxySettings, load_json, proxy_configs
 from cometmq.runtime.configuration.config import keys_of
 
 SOURCE = Path(cometmq.proxy.__path__[0])
@@ -103,8 +103,8 @@ def test_a_file_that_is_no_json_object_is_refused_by_its_name(text: str, tmp_pat
 
 def test_each_setting_is_a_key_of_java_and_has_an_effect() -> None:
     assert set(keys_of(ProxySettings)) <= JAVA_PROXY_KEYS
-    users = [SOURCE / "keys.py", SOURCE.parent / "cli" / "servers" / "proxy.py"]
-    users += [path for path in SOURCE.glob("*.py") if path.name != "keys.py"]
+    users = [SOURCE / "configuration" / "keys.py", SOURCE.parent / "cli" / "servers" / "proxy.py"]
+    users += [path for path in SOURCE.rglob("*.py") if path.name != "keys.py"]
     texts = "\n".join(path.read_text() for path in users)
     read = set(re.findall(r"(?:self|own|settings)\.([a-z]\w+)", texts))
     assert {each.name for each in dataclasses.fields(ProxySettings)} <= read

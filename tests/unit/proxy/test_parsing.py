@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.proxy import config
-from cometmq.proxy.parsing import parsed
-from cometmq.proxy.statuses import RefusedError
+from cometmq.proxy.configuration import config
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.parsing import parsed
+from cometmq.proxy.wire.statuses import RefusedError
 
 MOST = config.MAX_DETAIL_BYTES
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cometmq.proxy.requests_begun import STREAM_BYTES, RequestsBegun
+from cometmq.proxy.port.requests_begun import STREAM_BYTES, RequestsBegun
 
 LONGEST = 1_000
 DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4

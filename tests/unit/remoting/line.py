@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from cometmq.model.ranges import Int32
+from cometmq.model.java.ranges import Int32
 from cometmq.protocol.command import (
     RemotingCommand,
     decode_command,

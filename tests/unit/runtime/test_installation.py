@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from cometmq._version import __version__
-from cometmq.model.finding import Finding, Severity, worst
+from cometmq.model.reports.finding import Finding, Severity, worst
 from cometmq.runtime.host.installation import check_installation
 
 GOOD = {"cometmq": __version__, "uvloop": "0.21.0", "msgspec": "0.20.0", "numpy": "2.4.6"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cometmq.model.finding import Severity, worst
+from cometmq.model.reports.finding import Severity, worst
 from cometmq.runtime.host.machine import Machine, check_machine, read_machine, size_text
 
 GIB = 2**30

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.model.finding import Severity
+from cometmq.model.reports.finding import Severity
 from cometmq.runtime.host.mounts import (
     check_code_mount,
     check_store_mount,

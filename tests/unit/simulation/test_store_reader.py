@@ -15,7 +15,7 @@ from tests.simulation.invariants import files_agree
 from tests.simulation.store_reader import Gap, Store, java_hash, parse_state, position_of
 from tests.unit.simulation.story import TOPIC, MadeStore, offset_msg_id
 
-from cometmq.model import hashing
+from cometmq.model.java import hashing
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.protocol.messages.ids import pack_host
 from cometmq.protocol.messages.record import StoredRecord, decode_records
 from cometmq.protocol.messages.record_layout import BODY_AT

@@ -12,7 +12,7 @@ import structlog
 from tests.unit.store.store_box import LOG_FILE, Box, QuickDisk, bodies, put, records
 
 from cometmq.errors import StoreBusyError
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.model.names import LMQ_PREFIX
 from cometmq.protocol.codes import ResponseCode
 from cometmq.store.get import GetStatus

@@ -12,7 +12,7 @@ import pytest
 from tests.golden.golden import Golden, named, of_kind, unpack_store
 from tests.unit.store.store_box import HOST, Box, ManualClock, records
 
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.protocol.messages.ids import pack_host
 from cometmq.protocol.messages.properties import decode_properties
 from cometmq.protocol.messages.record import StoredRecord

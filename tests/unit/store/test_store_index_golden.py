@@ -10,7 +10,7 @@ import pytest
 from tests.golden.golden import Golden, named, of_kind
 from tests.unit.store.test_store_golden import java_store
 
-from cometmq.model.work import WorkBudget
+from cometmq.model.measures.work import WorkBudget
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.files.disk import Disk
 from cometmq.store.index.index_file import HEADER_SIZE, IndexFile, file_size

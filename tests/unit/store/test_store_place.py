@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from cometmq.model.finding import Finding, Severity, worst
+from cometmq.model.reports.finding import Finding, Severity, worst
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.store.offline.checkup import check_place, existing

@@ -14,7 +14,7 @@ from tests.golden.golden import of_kind
 from tests.unit.store.store_box import CLIENT, Box, ManualClock, bodies, put
 
 from cometmq.errors import StoreFullError
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.protocol.messages.batch import BatchEntry
 from cometmq.runtime.randomness import Randomness
 from cometmq.store.files.disk import Disk

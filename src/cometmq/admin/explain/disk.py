@@ -11,7 +11,7 @@ from cometmq.admin.brokers.room import Brokers, NextDeletion, next_deletion
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural
 from cometmq.admin.explain.records import Cause, DiskExplanation, Evidence, Reason, Unasked
 from cometmq.admin.explain.texts import Remedy, Said
-from cometmq.model.finding import Severity
+from cometmq.model.reports.finding import Severity
 from cometmq.protocol import requests
 
 _SETTINGS: Final = (

@@ -14,9 +14,9 @@ from cometmq.admin.explain.inquiry import Told, number, shortened
 from cometmq.admin.explain.records import Cause, Evidence, Reason
 from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.admin.groups.records import RunningInfo
-from cometmq.model.finding import Severity
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
+from cometmq.model.reports.finding import Severity
 from cometmq.model.sysflag import PERM_READ
 from cometmq.protocol.bodies.inspection import ConsumerConnection
 

@@ -11,7 +11,7 @@ from cometmq.admin.explain.records import Evidence, Unasked
 from cometmq.admin.explain.texts import Said
 from cometmq.admin.servers import Servers
 from cometmq.errors import CometMQError, ConnectError, IllegalArgumentError
-from cometmq.model.keyed_text import text_of
+from cometmq.model.reports.keyed_text import text_of
 from cometmq.model.route import MASTER_ID
 from cometmq.protocol import requests
 from cometmq.protocol.request_type import RequestType

@@ -14,8 +14,8 @@ from cometmq.admin.explain.inquiry import Told, number, shortened
 from cometmq.admin.explain.records import Cause, Reason
 from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.admin.groups.records import QueueProgress, RunningInfo
-from cometmq.model.finding import Severity
 from cometmq.model.names import is_retry_topic, retry_topic
+from cometmq.model.reports.finding import Severity
 from cometmq.protocol.bodies.consumers import ConsumeStatus, ProcessQueueInfo
 
 # Java's defaults, for members that do not report their own.

@@ -17,10 +17,10 @@ from cometmq.admin.explain.records import Cause, Delivery, Evidence, Reason
 from cometmq.admin.explain.selecting import selects
 from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.model import properties as p
-from cometmq.model.finding import Severity
 from cometmq.model.message import MessageExt
 from cometmq.model.names import retry_topic
 from cometmq.model.queue import MessageQueue
+from cometmq.model.reports.finding import Severity
 from cometmq.protocol.pop.handle import pop_retry_topic, pop_retry_topic_v2
 
 _LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"

@@ -8,8 +8,8 @@ from cometmq.admin.explain.disk import local_time
 from cometmq.admin.explain.inquiry import Told
 from cometmq.admin.explain.records import Cause, Evidence
 from cometmq.admin.explain.texts import Remedy, Said, Shown
-from cometmq.model.finding import Severity
 from cometmq.model.message import MessageExt
+from cometmq.model.reports.finding import Severity
 from cometmq.protocol.pop.bodies import PoppedMessage
 
 

@@ -8,8 +8,8 @@ from enum import Enum
 
 from cometmq.admin.brokers.room import NextDeletion
 from cometmq.admin.groups.records import QueueProgress
-from cometmq.model.finding import Severity
 from cometmq.model.message import MessageExt
+from cometmq.model.reports.finding import Severity
 
 
 class Cause(Enum):
@@ -99,7 +99,7 @@ class Reason:
     """States one cause in a sentence, with its evidence and what to do.
 
     A reason that is not OK always has a remedy. `said`, `remedy` and the figures of the evidence
-    remember their keys (`cometmq.model.keyed_text`).
+    remember their keys (`cometmq.model.reports.keyed_text`).
     """
 
     cause: Cause

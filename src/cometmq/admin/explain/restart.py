@@ -20,8 +20,8 @@ from cometmq.admin.explain.records import (
 )
 from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.admin.groups.room import Groups
-from cometmq.model.finding import Severity
 from cometmq.model.names import is_system_group
+from cometmq.model.reports.finding import Severity
 from cometmq.protocol import requests
 from cometmq.protocol.bodies.inspection import ConsumerConnection
 from cometmq.protocol.codes import ResponseCode

@@ -7,7 +7,7 @@ Longer than 500 lines: a list of sentences, which is read by searching it.
 
 from __future__ import annotations
 
-from cometmq.model.keyed_text import TextKey
+from cometmq.model.reports.keyed_text import TextKey
 
 
 class Said(TextKey):

@@ -13,8 +13,8 @@ from cometmq.admin.explain.inquiry import Inquiry, Place, Told, number, plural, 
 from cometmq.admin.explain.records import Cause, Evidence, Reason, Unasked, WriteExplanation
 from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.admin.servers import Servers
-from cometmq.model.finding import Severity
 from cometmq.model.names import AUTO_CREATE_TOPIC, CLOSED_TOPICS
+from cometmq.model.reports.finding import Severity
 from cometmq.model.route import QueueData, TopicRouteData
 from cometmq.model.sysflag import PERM_INHERIT, PERM_WRITE
 from cometmq.model.topic import TopicConfig

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from cometmq.admin.groups.records import RunningInfo
 from cometmq.errors import CometMQError
-from cometmq.model.keyed_text import TextKey
 from cometmq.model.queue import MessageQueue
+from cometmq.model.reports.keyed_text import TextKey
 from cometmq.model.subscription import EXPRESSION_TAG, SubscriptionData
 from cometmq.protocol.codes import ResponseCode
 

@@ -19,7 +19,7 @@ from cometmq.admin.messages.reading import settings_of
 from cometmq.admin.room import Room
 from cometmq.admin.routed import master_of, masters_of, reader_of
 from cometmq.errors import CometMQError, IllegalArgumentError, RemoteError
-from cometmq.model.lag import waiting_from
+from cometmq.model.measures.lag import waiting_from
 from cometmq.model.names import check_group, is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.route import TopicRouteData

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from cometmq.admin.messages.reading import address_of
 from cometmq.errors import CometMQError, IllegalArgumentError, ServersFailedError
 from cometmq.model import properties as p
-from cometmq.model.keyed_text import TextKey, text_of
 from cometmq.model.message import MessageExt
 from cometmq.model.names import retry_topic
+from cometmq.model.reports.keyed_text import TextKey, text_of
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.protocol.redrive import REDRIVE_ID

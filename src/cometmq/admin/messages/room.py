@@ -37,9 +37,9 @@ from cometmq.errors import (
 )
 from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
-from cometmq.model.keyed_text import TextKey, text_of
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TRACE_TOPIC, check_group
+from cometmq.model.reports.keyed_text import TextKey, text_of
 from cometmq.model.results import SendResult
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode

@@ -19,7 +19,7 @@ from zlib import crc32
 from cometmq.errors import CometMQError, ProtocolError, StoreError
 from cometmq.model import names
 from cometmq.model import properties as p
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.protocol.messages.fitting import drop_spare
 from cometmq.protocol.messages.properties import (
     MAX_PROPERTIES_LENGTH,

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from cometmq.model.ranges import Int64
+from cometmq.model.java.ranges import Int64
 
 # Greater than any queue offset; stands for all messages of a slot.
 WHOLE_SLOT: Final = 2**62

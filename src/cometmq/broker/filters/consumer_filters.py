@@ -20,9 +20,9 @@ from cometmq.filtering.sql92 import SqlCondition, compile_sql, compile_steps
 from cometmq.filtering.sql92_terms import Condition
 from cometmq.filtering.tags import is_tag_type
 from cometmq.logs.loggers import get_logger
-from cometmq.model.ranges import Int32, Int64
+from cometmq.model.java.ranges import Int32, Int64
+from cometmq.model.measures.work import OutOfWorkError, WorkBudget
 from cometmq.model.subscription import EXPRESSION_CLASS, EXPRESSION_SQL92, SubscriptionData
-from cometmq.model.work import OutOfWorkError, WorkBudget
 from cometmq.protocol.messages.properties import decode_properties
 from cometmq.runtime.clock import Clock
 from cometmq.store.queues.consume_queue_ext import ExtUnit

@@ -10,9 +10,9 @@ from cometmq.broker.filters.consumer_filters import ConsumerFilterManager
 from cometmq.filtering.metering import MeteredProperties, decoding_cost
 from cometmq.filtering.sql92_terms import Condition
 from cometmq.filtering.tags import TagMatcher
+from cometmq.model.measures.work import OutOfWorkError, WorkBudget
 from cometmq.model.names import RETRY_PREFIX, is_retry_topic
 from cometmq.model.properties import RETRY_TOPIC
-from cometmq.model.work import OutOfWorkError, WorkBudget
 from cometmq.protocol.messages.properties import decode_properties
 from cometmq.protocol.messages.record import properties_text
 from cometmq.protocol.messages.record_layout import PHYSICAL_OFFSET_AT

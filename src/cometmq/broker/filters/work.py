@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from cometmq.model.work import WorkBudget
+from cometmq.model.measures.work import WorkBudget
 
 # In units of WorkBudget. Of a turn: about 80 messages of usual size before a usual expression. Of a
 # pull: ten times as many, so that a client that is far away is not answered for every slice.

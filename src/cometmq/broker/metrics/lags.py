@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from cometmq.broker.parts import Parts
 from cometmq.broker.traffic import Traffic
-from cometmq.model.lag import waiting_from
+from cometmq.model.measures.lag import waiting_from
 from cometmq.model.names import is_retry_topic
 from cometmq.remoting.http_server import HttpAnswer, HttpRequest, json_answer, text
 from cometmq.runtime.slices import run_slices

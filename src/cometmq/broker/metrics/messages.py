@@ -17,7 +17,7 @@ from cometmq.broker.traffic import Traffic
 from cometmq.metrics import catalogue as m
 from cometmq.metrics.catalogue import REST
 from cometmq.metrics.exposition import Exposition
-from cometmq.model.histogram import BUCKETS, SIZE_BITS, bounds
+from cometmq.model.measures.histogram import BUCKETS, SIZE_BITS, bounds
 from cometmq.model.names import DLQ_PREFIX
 from cometmq.remoting.monitoring import LATENCY_BOUNDS_S
 

@@ -15,7 +15,7 @@ from cometmq.broker.operation.broker_stats import BrokerStats
 from cometmq.broker.parts import Parts
 from cometmq.broker.refusal import Refused
 from cometmq.broker.traffic import Traffic
-from cometmq.model.lag import waiting_from
+from cometmq.model.measures.lag import waiting_from
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol import requests

@@ -12,7 +12,7 @@ from typing import Final
 
 from cometmq.broker.config import BROKER_PROMISES, CONFIG_CLASSES, BrokerConfig
 from cometmq.errors import ConfigError, ConnectError
-from cometmq.model.finding import Finding, error, ok, warning
+from cometmq.model.reports.finding import Finding, error, ok, warning
 from cometmq.model.route import MASTER_ID
 from cometmq.remoting.client import split_address
 from cometmq.replication.config import ReplicationConfig

@@ -38,7 +38,7 @@ from cometmq.broker.pulls.waiter import ANY_QUEUE, Limit, Reason, State, Waiter
 from cometmq.broker.refusal import Refused
 from cometmq.filtering.metering import MeteredProperties, decoding_cost
 from cometmq.logs.loggers import get_logger
-from cometmq.model.work import OutOfWorkError
+from cometmq.model.measures.work import OutOfWorkError
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.messages.properties import decode_properties
 from cometmq.remoting.connection import Connection

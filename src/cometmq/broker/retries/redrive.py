@@ -22,7 +22,7 @@ from cometmq.errors import ProtocolError, StoreBusyError, StoreError
 from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
-from cometmq.model.ranges import Int64
+from cometmq.model.java.ranges import Int64
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.fastjson.dialect import decode_body, pretty_pieces
 from cometmq.protocol.messages.fitting import drop_spare

@@ -15,7 +15,7 @@ from cometmq.broker.sends.send import SendHandler
 from cometmq.errors import CometMQError, StoreError
 from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.model.sysflag import TRANSACTION_MASK
 from cometmq.protocol import requests
 from cometmq.protocol.codes import ResponseCode

@@ -27,7 +27,7 @@ from cometmq.broker.storage.group_commit import GroupCommit
 from cometmq.errors import LimitError, ProtocolError
 from cometmq.model import names
 from cometmq.model import properties as p
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.model.sysflag import MULTI_TAGS, PERM_WRITE, TRANSACTION_MASK
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol import requests

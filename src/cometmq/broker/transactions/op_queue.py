@@ -16,7 +16,7 @@ from cometmq.errors import StoreError
 from cometmq.logs.loggers import get_logger
 from cometmq.model import names
 from cometmq.model import properties as p
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.protocol.messages.properties import encode_properties
 from cometmq.runtime.clock import Clock
 from cometmq.store.queues.consume_queue import ConsumeQueue

@@ -20,7 +20,7 @@ from cometmq.cli.forms import Form, Output
 from cometmq.cli.spread import spread
 
 if TYPE_CHECKING:
-    from cometmq.model.finding import Finding
+    from cometmq.model.reports.finding import Finding
     from cometmq.runtime.daemon_threads import DaemonThreads
     from cometmq.store.config import StoreConfig
 
@@ -92,7 +92,7 @@ def doctor(
     Changes nothing. The exit status is 0 if all is well, 1 after warnings, 2 after errors.
     """
     from cometmq.cli.doctor import screen
-    from cometmq.model.finding import worst
+    from cometmq.model.reports.finding import worst
     from cometmq.runtime.configuration.config import load_properties
     from cometmq.runtime.loop import run
 
@@ -278,7 +278,7 @@ async def _within(
     import asyncio
 
     from cometmq.errors import CometMQError
-    from cometmq.model.finding import error
+    from cometmq.model.reports.finding import error
 
     try:
         return await asyncio.wait_for(findings, timeout_s)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cometmq.logs.plain import plain, plain_json
-from cometmq.model.finding import Finding, Severity, alike, subjects, worst
+from cometmq.model.reports.finding import Finding, Severity, alike, subjects, worst
 
 _STYLES: Final = {
     Severity.OK: "green",

@@ -18,8 +18,8 @@ from rich.text import Text
 from cometmq.admin.explain.records import Evidence, Explanation, Reason
 from cometmq.cli.admin.output import as_text
 from cometmq.logs.plain import plain_json
-from cometmq.model.finding import Severity
 from cometmq.model.message import MessageExt
+from cometmq.model.reports.finding import Severity
 
 _STYLES: Final = {
     Severity.OK: "green",

@@ -13,8 +13,8 @@ from cometmq.extras import needs
 
 if TYPE_CHECKING:
     from cometmq.broker.server import Broker
-    from cometmq.proxy.config import ProxyConfig
-    from cometmq.proxy.keys import ProxyConfigs
+    from cometmq.proxy.configuration.config import ProxyConfig
+    from cometmq.proxy.configuration.keys import ProxyConfigs
     from cometmq.proxy.local import BrokerWithProxy, LocalProxy
 
 # The short name is that of Java's mqproxy.
@@ -68,7 +68,12 @@ def local_proxy(broker: Broker, options: ProxyOptions) -> LocalProxy:
 
 def read_configs(file: Path | None, *, lenient: bool = False) -> ProxyConfigs:
     """Return the settings of a file, the defaults without one; log its keys without effect. Raises ConfigError."""
-    from cometmq.proxy.keys import CONFIG_CLASSES, default_configs, load_json, proxy_configs
+    from cometmq.proxy.configuration.keys import (
+        CONFIG_CLASSES,
+        default_configs,
+        load_json,
+        proxy_configs,
+    )
 
     if file is None:
         return default_configs()
@@ -82,7 +87,7 @@ def read_configs(file: Path | None, *, lenient: bool = False) -> ProxyConfigs:
 
 
 def _config(options: ProxyOptions) -> ProxyConfig:
-    from cometmq.proxy.config import ProxyConfig
+    from cometmq.proxy.configuration.config import ProxyConfig
 
     settings, front, control = read_configs(options.config_file, lenient=options.lenient)
     port = settings.grpc_server_port if options.port is None else options.port

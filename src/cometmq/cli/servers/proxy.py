@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cometmq.cli.servers.processes import LogOptions
-    from cometmq.proxy.config import ProxyConfig
+    from cometmq.proxy.configuration.config import ProxyConfig
 
 _TLS_TEXTS: Final = {
     "disabled": "without TLS",
@@ -115,8 +115,8 @@ def _config(
     from cometmq.cli.servers.local_proxy import read_configs
     from cometmq.client.limits import namesrv_addresses
     from cometmq.errors import ConfigError, IllegalArgumentError
-    from cometmq.proxy.config import ProxyConfig
-    from cometmq.proxy.keys import CLUSTER, LOCAL
+    from cometmq.proxy.configuration.config import ProxyConfig
+    from cometmq.proxy.configuration.keys import CLUSTER, LOCAL
     from cometmq.runtime.sockets.addresses import ANY_IPV4, is_loopback
 
     settings, front, control = read_configs(config_file, lenient=lenient)

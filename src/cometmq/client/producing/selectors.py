@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cometmq.errors import IllegalArgumentError
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue
 

@@ -22,8 +22,8 @@ from cometmq.console.watching.asking import ask_each, each_cluster
 from cometmq.console.watching.recent import known
 from cometmq.errors import RouteNotFoundError
 from cometmq.model.group import SubscriptionGroupConfig
-from cometmq.model.keyed_text import text_of
 from cometmq.model.names import dlq_topic, group_fault, is_system_group, retry_topic
+from cometmq.model.reports.keyed_text import text_of
 
 routes: Final = Routes()
 # Longer than one request takes at a server that hangs.

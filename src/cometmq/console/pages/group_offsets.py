@@ -21,9 +21,9 @@ from cometmq.console.views import group_views as views
 from cometmq.console.views.rendering import Say, moment, number, url, words
 from cometmq.console.views.times import time_ms
 from cometmq.errors import IllegalArgumentError
-from cometmq.model.keyed_text import text_of
 from cometmq.model.names import topic_fault
 from cometmq.model.queue import MessageQueue
+from cometmq.model.reports.keyed_text import text_of
 
 routes: Final = Routes()
 _SHOWN_QUEUES: Final = 20

@@ -37,9 +37,9 @@ from cometmq.errors import (
     ServersFailedError,
 )
 from cometmq.model import properties as p
-from cometmq.model.keyed_text import text_of
 from cometmq.model.message import MessageExt
 from cometmq.model.names import DLQ_PREFIX, check_group, dlq_topic
+from cometmq.model.reports.keyed_text import text_of
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
 routes: Final = Routes()

@@ -28,7 +28,7 @@ from cometmq.console.views.rendering import (
 from cometmq.console.web.cookies import cookies_of
 from cometmq.logs.loggers import get_logger
 from cometmq.metrics.exposition import CONTENT_TYPE
-from cometmq.model.keyed_text import text_of
+from cometmq.model.reports.keyed_text import text_of
 from cometmq.runtime.sockets.address_list import is_own_machine
 
 log = get_logger(__name__)

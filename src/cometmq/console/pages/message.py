@@ -26,10 +26,10 @@ from cometmq.console.views.rendering import Say, moment, render, told, url, word
 from cometmq.console.watching.asking import ask_each, brokers_of, gone_masters, in_time
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model import properties as p
-from cometmq.model.keyed_text import text_of
 from cometmq.model.message import MessageExt
 from cometmq.model.names import CLOSED_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.queue import MessageQueue
+from cometmq.model.reports.keyed_text import text_of
 from cometmq.model.sysflag import COMPRESSED
 
 if TYPE_CHECKING:

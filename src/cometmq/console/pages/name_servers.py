@@ -25,7 +25,7 @@ from cometmq.console.views.rendering import render, url, words
 from cometmq.console.watching.asking import in_time
 from cometmq.console.watching.recent import Known
 from cometmq.errors import CometMQError, IllegalArgumentError, ServersFailedError
-from cometmq.model.keyed_text import text_of
+from cometmq.model.reports.keyed_text import text_of
 from cometmq.runtime.configuration.config import hide_secrets
 
 routes: Final = Routes()

@@ -26,7 +26,7 @@ from cometmq.console.views.report_files import (
     time_ms_of,
 )
 from cometmq.console.web.places import Places
-from cometmq.model.keyed_text import text_of
+from cometmq.model.reports.keyed_text import text_of
 
 routes: Final = Routes()
 _AGE_S: Final = 5.0

@@ -22,9 +22,9 @@ from cometmq.console.views.timeline import timelines
 from cometmq.console.watching.asking import gone_masters, in_time
 from cometmq.console.watching.recent import Known, known_of
 from cometmq.errors import IllegalArgumentError
-from cometmq.model.keyed_text import text_of
 from cometmq.model.message import MessageExt
 from cometmq.model.names import TRACE_TOPIC, topic_fault
+from cometmq.model.reports.keyed_text import text_of
 
 routes: Final = Routes()
 # If many messages share a key, only the first ones are shown.

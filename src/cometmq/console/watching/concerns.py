@@ -16,7 +16,7 @@ from cometmq.admin.checkup_texts import Checked
 from cometmq.console.views.rendering import Span, moment, url
 from cometmq.console.watching.troubles import Troubles
 from cometmq.console.watching.watch import BrokerState, GroupLag, LagChange, Watch
-from cometmq.model.finding import Finding, Severity, alike
+from cometmq.model.reports.finding import Finding, Severity, alike
 
 # A group is of concern if this many messages wait for it and their number did not fall within the span.
 _LAG: Final = 1_000

@@ -23,8 +23,8 @@ from cometmq.console.watching.recent import Known, known
 from cometmq.console.watching.topic_trends import TopicTrends
 from cometmq.console.watching.troubles import Troubles
 from cometmq.errors import CometMQError, ConnectError, RemoteError, SilentServerError
-from cometmq.model.finding import Finding
 from cometmq.model.names import is_system_group
+from cometmq.model.reports.finding import Finding
 from cometmq.model.route import MASTER_ID
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.tasks import TaskOwner

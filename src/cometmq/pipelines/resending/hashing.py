@@ -15,7 +15,7 @@ _INT32_RANGE: Final = 2**32
 
 
 def java_hash(text: Any) -> Any:
-    """Return Java's String.hashCode of a text column (cometmq.model.hashing), without a Python
+    """Return Java's String.hashCode of a text column (cometmq.model.java.hashing), without a Python
     worker.
     """
     digits = f.hex(f.encode(text, "UTF-16BE"))

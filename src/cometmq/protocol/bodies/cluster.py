@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from cometmq.model.enums import MESSAGE_MODELS, EnumName, enum_name
 from cometmq.model.group import SubscriptionGroupConfig
+from cometmq.model.java.enums import MESSAGE_MODELS, EnumName, enum_name
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import ConsumerData, ProducerData, SubscriptionData
 from cometmq.model.topic import DataVersion, TopicConfig

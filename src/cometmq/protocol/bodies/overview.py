@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cometmq.model.enums import MESSAGE_REQUEST_MODES, EnumName, enum_name
+from cometmq.model.java.enums import MESSAGE_REQUEST_MODES, EnumName, enum_name
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.bodies.cluster import Body
 from cometmq.protocol.header import Int32, Int64

@@ -28,7 +28,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from cometmq.errors import ProtocolError
-from cometmq.model.ranges import Int32, Int64
+from cometmq.model.java.ranges import Int32, Int64
 from cometmq.model.sysflag import PERM_RW
 from cometmq.model.topic import DataVersion, TopicConfig
 from cometmq.protocol.bodies.cluster import Body, RegisterBrokerBody

@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import Final
 
 from cometmq._version import __version__
-from cometmq.model.finding import Finding, error, ok, warning
+from cometmq.model.reports.finding import Finding, error, ok, warning
 
 # Distributions that each install a module `rocketmq`, over that of the others.
 _RIVALS: Final = ("rocketmq", "rocketmq-client-python", "rocketmq-python-client")

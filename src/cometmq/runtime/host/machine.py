@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cometmq.model.finding import Finding, error, ok, warning
+from cometmq.model.reports.finding import Finding, error, ok, warning
 from cometmq.runtime.host.process_limits import ENOUGH_FILES
 
 _MIB: Final = 1024 * 1024

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cometmq.model.finding import Finding, ok, warning
+from cometmq.model.reports.finding import Finding, ok, warning
 
 _TABLE: Final = Path("/proc/self/mountinfo")
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")

@@ -28,8 +28,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cometmq.model.hashing import hash_once
-from cometmq.model.work import WorkBudget
+from cometmq.model.java.hashing import hash_once
+from cometmq.model.measures.work import WorkBudget
 from cometmq.store.files.descriptors import make_sure_of_numpy
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.errors import StoreError
 from cometmq.logs.loggers import get_logger
-from cometmq.model.work import WorkBudget
+from cometmq.model.measures.work import WorkBudget
 from cometmq.protocol.messages.record import MAGIC_BLANK
 from cometmq.protocol.messages.record_layout import HEAD_SIZE, MAGIC_AT
 from cometmq.store.append import Clock

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cometmq.errors import StoreError, StoreUnusableError
-from cometmq.model.finding import Finding, error, ok, warning
+from cometmq.model.reports.finding import Finding, error, ok, warning
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cometmq.errors import MessageIllegalError
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.model.properties import TAGS
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT

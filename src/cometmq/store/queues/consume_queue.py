@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from cometmq.model.histogram import Histogram, latencies, sizes
+from cometmq.model.measures.histogram import Histogram, latencies, sizes
 from cometmq.model.names import LMQ_PREFIX
 from cometmq.protocol.messages.record import MAGIC_V1, MAGIC_V2, MAX_TOPIC_LENGTH_V1
 from cometmq.protocol.messages.record_layout import BODY_AT, HOSTS_V6, record_struct, wider_by

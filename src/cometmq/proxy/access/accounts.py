@@ -26,9 +26,9 @@ from cometmq.protocol.bodies.access import AclInfo, AclRequestHeader, UserInfo, 
 from cometmq.protocol.fastjson.dialect import decode_body
 from cometmq.protocol.header import NoHeader
 from cometmq.protocol.request_type import RequestType
-from cometmq.proxy.config import REMEMBER_S
-from cometmq.proxy.statuses import RefusedError
+from cometmq.proxy.configuration.config import REMEMBER_S
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.statuses import RefusedError
 from cometmq.remoting.signing import SigningKey
 from cometmq.runtime.tasks import TaskOwner
 

@@ -15,10 +15,10 @@ from cometmq.errors import ConfigError
 from cometmq.logs.loggers import get_logger
 from cometmq.logs.rare_line import RareLine
 from cometmq.metrics.limit_hits import LimitHits
-from cometmq.proxy import front_config
-from cometmq.proxy.front_config import FrontConfig
-from cometmq.proxy.relay import Side
-from cometmq.proxy.requests_begun import RequestsBegun
+from cometmq.proxy.configuration import front_config
+from cometmq.proxy.configuration.front_config import FrontConfig
+from cometmq.proxy.port.relay import Side
+from cometmq.proxy.port.requests_begun import RequestsBegun
 from cometmq.remoting.server import ConnectionCounts
 from cometmq.runtime.host.process_limits import descriptors_for_connections
 from cometmq.runtime.sockets.address_list import plain_ip

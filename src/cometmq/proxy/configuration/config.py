@@ -7,8 +7,8 @@ from typing import Final
 
 from cometmq.access.config import AccessConfig
 from cometmq.client.access import PLAIN, Access
-from cometmq.proxy.front_config import FrontConfig
-from cometmq.proxy.keys import ProxySettings
+from cometmq.proxy.configuration.front_config import FrontConfig
+from cometmq.proxy.configuration.keys import ProxySettings
 
 DEFAULT_PORT: Final = 8081
 

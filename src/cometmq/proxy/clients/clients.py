@@ -21,19 +21,19 @@ from cometmq.model.subscription import (
     SubscriptionData,
 )
 from cometmq.proxy.calls import Caller, Calls, Context
-from cometmq.proxy.config import (
+from cometmq.proxy.clients.questions import InspectedGroup, Questions
+from cometmq.proxy.clients.settings import merged
+from cometmq.proxy.configuration.config import (
     MAX_CLIENTS,
     MAX_STREAMS_PER_CLIENT,
     MAX_TOPICS_OF_CLIENT,
 )
-from cometmq.proxy.keys import ProxySettings
+from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.metadata import Metadata
-from cometmq.proxy.names import group_of, topic_of
-from cometmq.proxy.parsing import parsed
-from cometmq.proxy.questions import InspectedGroup, Questions
-from cometmq.proxy.settings import merged
-from cometmq.proxy.statuses import RefusedError, ok
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.names import group_of, topic_of
+from cometmq.proxy.wire.parsing import parsed
+from cometmq.proxy.wire.statuses import RefusedError, ok
 from cometmq.runtime.tasks import TaskOwner
 
 log = get_logger(__name__)

@@ -14,13 +14,13 @@ from cometmq.protocol import requests
 from cometmq.protocol.headers import ConsumerSendMsgBackRequestHeader
 from cometmq.protocol.pop.handle import PopHandle
 from cometmq.proxy.calls import Caller
-from cometmq.proxy.config import MAX_ENTRIES
-from cometmq.proxy.handles import Handles
-from cometmq.proxy.keys import ProxySettings
+from cometmq.proxy.clients.handles import Handles
+from cometmq.proxy.configuration.config import MAX_ENTRIES
+from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.metadata import Metadata
-from cometmq.proxy.names import group_of, topic_of
-from cometmq.proxy.statuses import RefusedError, of_all, ok, status_of
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.names import group_of, topic_of
+from cometmq.proxy.wire.statuses import RefusedError, of_all, ok, status_of
 
 
 async def send_to_dead_letters(

@@ -17,17 +17,17 @@ from cometmq.logs.loggers import get_logger
 from cometmq.model.message import MessageExt
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.pop.headers import INIT_MAX, PopMessageRequestHeader
-from cometmq.proxy.acknowledgements import send_to_dead_letters
 from cometmq.proxy.calls import Caller
-from cometmq.proxy.clients import Clients, subscription_of
-from cometmq.proxy.config import MAX_WAITING_RECEIVES
-from cometmq.proxy.handles import Handles
-from cometmq.proxy.keys import ProxySettings
-from cometmq.proxy.messages import to_wire
+from cometmq.proxy.clients.clients import Clients, subscription_of
+from cometmq.proxy.clients.handles import Handles
+from cometmq.proxy.configuration.config import MAX_WAITING_RECEIVES
+from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.metadata import Metadata
-from cometmq.proxy.names import group_of, topic_of
-from cometmq.proxy.statuses import RefusedError, ok, status
+from cometmq.proxy.methods.acknowledgements import send_to_dead_letters
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.messages import to_wire
+from cometmq.proxy.wire.names import group_of, topic_of
+from cometmq.proxy.wire.statuses import RefusedError, ok, status
 from cometmq.runtime.tasks import TaskOwner
 
 log = get_logger(__name__)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import FORBIDDEN_SEND_TOPICS, check_group, check_topic
-from cometmq.proxy.statuses import RefusedError
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.statuses import RefusedError
 
 
 def topic_of(resource: wire.Resource) -> str:

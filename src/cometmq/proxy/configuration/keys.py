@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from cometmq.access.config import AccessConfig
 from cometmq.errors import ConfigError
-from cometmq.proxy.front_config import FrontConfig, check_control
-from cometmq.proxy.java_keys import JAVA_PROXY_KEYS
+from cometmq.proxy.configuration.front_config import FrontConfig, check_control
+from cometmq.proxy.configuration.java_keys import JAVA_PROXY_KEYS
 from cometmq.runtime.configuration.check import (
     SERVER_PROMISES,
     Promise,

@@ -23,10 +23,10 @@ from cometmq.logs.loggers import get_logger
 from cometmq.logs.rare_line import RareLine
 from cometmq.model import names
 from cometmq.protocol.request_type import Action, ResourceKind
-from cometmq.proxy.accounts import Account, Accounts
-from cometmq.proxy.names import group_of, topic_of
-from cometmq.proxy.statuses import RefusedError
+from cometmq.proxy.access.accounts import Account, Accounts
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.names import group_of, topic_of
+from cometmq.proxy.wire.statuses import RefusedError
 from cometmq.runtime.clock import Clock
 
 log = get_logger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cometmq.model.group import SubscriptionGroupConfig
-from cometmq.proxy.keys import ProxySettings
+from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.wire import messaging_pb2 as wire
 
 # The delays before each retry, in ms, for groups without a list of their own.

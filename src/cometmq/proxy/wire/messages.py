@@ -9,9 +9,9 @@ from typing import Final
 from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.sysflag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_MASK
-from cometmq.proxy.keys import ProxySettings
-from cometmq.proxy.statuses import RefusedError
+from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.statuses import RefusedError
 
 BORN_HOST: Final = "__BORNHOST"
 BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"

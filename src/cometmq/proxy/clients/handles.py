@@ -16,11 +16,11 @@ from cometmq.client.popping.received import Receipt
 from cometmq.errors import CometMQError, ProtocolError
 from cometmq.logs.loggers import get_logger
 from cometmq.protocol.pop.handle import PopHandle
-from cometmq.proxy.clients import Clients
-from cometmq.proxy.config import MAX_REMEMBERED, MAX_RENEWED_HANDLES
-from cometmq.proxy.keys import ProxySettings
-from cometmq.proxy.statuses import RefusedError
+from cometmq.proxy.clients.clients import Clients
+from cometmq.proxy.configuration.config import MAX_REMEMBERED, MAX_RENEWED_HANDLES
+from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.statuses import RefusedError
 
 log = get_logger(__name__)
 

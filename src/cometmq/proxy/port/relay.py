@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
-from cometmq.proxy.requests_begun import RequestsBegun
+from cometmq.proxy.port.requests_begun import RequestsBegun
 
 # A write that leaves more than this unsent stops the reading of the other side.
 UNSENT_BYTES: Final = 64 * 1024

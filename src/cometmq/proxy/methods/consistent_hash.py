@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cometmq.model.hashing import java_hash
+from cometmq.model.java.hashing import java_hash
 
 _MULTIPLIER: Final = 2862933555777941757
 _MASK: Final = 2**64 - 1

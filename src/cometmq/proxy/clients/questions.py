@@ -15,12 +15,12 @@ from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-from cometmq.proxy.messages import to_wire
-from cometmq.proxy.statuses import ok
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.messages import to_wire
+from cometmq.proxy.wire.statuses import ok
 
 if TYPE_CHECKING:
-    from cometmq.proxy.clients import Client
+    from cometmq.proxy.clients.clients import Client
 
 # Brokers wait for 10 s.
 ANSWER_S: Final = 8.0

@@ -9,9 +9,9 @@ from cometmq.model.route import MASTER_ID, TopicRouteData
 from cometmq.model.sysflag import PERM_READ, PERM_WRITE
 from cometmq.proxy.calls import Caller
 from cometmq.proxy.metadata import MIXED, Metadata
-from cometmq.proxy.names import group_of, topic_of
-from cometmq.proxy.statuses import RefusedError, ok
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.names import group_of, topic_of
+from cometmq.proxy.wire.statuses import RefusedError, ok
 
 _TYPES: Final[dict[str, tuple[wire.MessageType, ...]]] = {
     "NORMAL": (wire.NORMAL,),

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from cometmq.proxy import config
-from cometmq.proxy.statuses import RefusedError
+from cometmq.proxy.configuration import config
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.statuses import RefusedError
 
 _MESSAGES: Final = wire.SendMessageRequest.MESSAGES_FIELD_NUMBER
 _BODY: Final = wire.Message.BODY_FIELD_NUMBER

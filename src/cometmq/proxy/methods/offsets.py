@@ -12,13 +12,13 @@ from cometmq.model.results import PullStatus
 from cometmq.model.sysflag import PULL_SUBSCRIPTION, PULL_SUSPEND
 from cometmq.protocol.headers import PullMessageRequestHeader
 from cometmq.proxy.calls import Caller
-from cometmq.proxy.clients import subscription_of
-from cometmq.proxy.keys import ProxySettings
-from cometmq.proxy.messages import to_wire
+from cometmq.proxy.clients.clients import subscription_of
+from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.metadata import Metadata
-from cometmq.proxy.names import group_of, topic_of
-from cometmq.proxy.statuses import RefusedError, ok, status
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.messages import to_wire
+from cometmq.proxy.wire.names import group_of, topic_of
+from cometmq.proxy.wire.statuses import RefusedError, ok, status
 
 _ANSWER_S: Final = 5.0
 _WAY_BACK_S: Final = 0.5

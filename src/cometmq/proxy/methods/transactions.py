@@ -20,13 +20,13 @@ from cometmq.protocol.headers import (
 )
 from cometmq.protocol.messages.record import StoredRecord
 from cometmq.proxy.calls import Caller
-from cometmq.proxy.clients import Clients
-from cometmq.proxy.config import MAX_REMEMBERED
-from cometmq.proxy.messages import to_wire
+from cometmq.proxy.clients.clients import Clients
+from cometmq.proxy.configuration.config import MAX_REMEMBERED
 from cometmq.proxy.metadata import Metadata
-from cometmq.proxy.names import topic_of
-from cometmq.proxy.statuses import RefusedError, ok
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.messages import to_wire
+from cometmq.proxy.wire.names import topic_of
+from cometmq.proxy.wire.statuses import RefusedError, ok
 from cometmq.remoting.connection import Connection
 
 log = get_logger(__name__)

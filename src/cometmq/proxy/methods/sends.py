@@ -17,15 +17,15 @@ from cometmq.model.sysflag import TRANSACTION_PREPARED
 from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.protocol.messages.properties import encode_properties
 from cometmq.proxy.calls import Caller
-from cometmq.proxy.config import MAX_ENTRIES
-from cometmq.proxy.consistent_hash import bucket_of
-from cometmq.proxy.keys import ProxySettings
-from cometmq.proxy.messages import BORN_HOST, body_of, properties_of, type_of
+from cometmq.proxy.configuration.config import MAX_ENTRIES
+from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.metadata import MIXED, Metadata
-from cometmq.proxy.names import topic_of
-from cometmq.proxy.statuses import RefusedError, ok, status
-from cometmq.proxy.transactions import Half, Transactions
+from cometmq.proxy.methods.consistent_hash import bucket_of
+from cometmq.proxy.methods.transactions import Half, Transactions
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.proxy.wire.messages import BORN_HOST, body_of, properties_of, type_of
+from cometmq.proxy.wire.names import topic_of
+from cometmq.proxy.wire.statuses import RefusedError, ok, status
 
 _TIMEOUT_S: Final = 3.0
 _RECALL_TIMEOUT_S: Final = 2.0

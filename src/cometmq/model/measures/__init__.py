@@ -1,0 +1,1 @@
+"""Measures lag, durations and sizes by histograms, and work by units."""

@@ -1,0 +1,1 @@
+"""Keep what one process knows of its clients: settings, streams, open questions, handles under renewal."""

@@ -1,0 +1,1 @@
+"""Define the settings of a proxy, and read them from rmq-proxy.json."""

@@ -1,0 +1,1 @@
+"""Serve the methods of gRPC's MessagingService: routes, sends, receives, acknowledgements, offsets, transactions."""
