@@ -35,7 +35,6 @@ from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACT
 from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.store.append import Appender, Arrival, Clock
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.cleaner import Cleaner, Work, in_parts
 from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.copying import RecordCopier
 from cometmq.store.files.disk import Disk
@@ -66,6 +65,7 @@ from cometmq.store.queues.queue_mender import QueueMender
 from cometmq.store.queues.queue_table import Extensions, QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
 from cometmq.store.refusals import PageCacheWatch, RefusalCause
+from cometmq.store.retention.cleaner import Cleaner, Work, in_parts
 
 log = get_logger(__name__)
 

@@ -6,11 +6,11 @@ from typing import Final
 
 from cometmq.admin.absent import Absent
 from cometmq.admin.explain.disk import explain_disk
-from cometmq.admin.explain.group_causes import judge
-from cometmq.admin.explain.group_facts import collect, unknown_group
+from cometmq.admin.explain.groups.group_causes import judge
+from cometmq.admin.explain.groups.group_facts import collect, unknown_group
 from cometmq.admin.explain.inquiry import Inquiry, Step
-from cometmq.admin.explain.message_causes import judge as judge_message
-from cometmq.admin.explain.message_facts import follow
+from cometmq.admin.explain.messages.message_causes import judge as judge_message
+from cometmq.admin.explain.messages.message_facts import follow
 from cometmq.admin.explain.records import (
     DiskExplanation,
     GroupExplanation,

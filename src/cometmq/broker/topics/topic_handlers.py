@@ -26,7 +26,7 @@ from cometmq.protocol.header import NoHeader
 from cometmq.protocol.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.store.cleaner import Work
+from cometmq.store.retention.cleaner import Work
 
 log = get_logger(__name__)
 

@@ -271,9 +271,9 @@ def explain(
     from cometmq.cli.store import screen
     from cometmq.cli.store.consumer_offsets import committed_offsets
     from cometmq.runtime.clock import SYSTEM_CLOCK
-    from cometmq.store.cleaner import plan_for
     from cometmq.store.offline.marks import offline_hold
     from cometmq.store.offline.store import open_offline
+    from cometmq.store.retention.cleaner import plan_for
 
     with open_offline(config_of(directory, settings, commit_log), lock=False) as store:
         hold = offline_hold(store, committed_offsets(store))

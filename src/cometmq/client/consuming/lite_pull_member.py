@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.client.cluster.inspection import thread_stacks
-from cometmq.client.consuming.consume_hooks import Admission
+from cometmq.client.consuming.listeners.consume_hooks import Admission
+from cometmq.client.consuming.listeners.send_back import Returns
 from cometmq.client.consuming.popped_queues import level_of
 from cometmq.client.consuming.pulled_message import PulledMessage
-from cometmq.client.consuming.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.pulling.damage import DamageControl

@@ -9,10 +9,10 @@ from typing import Final, Literal, TypeVar
 
 from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.group_consumer import GroupConsumer
-from cometmq.client.consuming.handlers import Handlers
-from cometmq.client.consuming.listening import Listener
-from cometmq.client.consuming.nothing_returned import check_none_means, refusing_none
-from cometmq.client.consuming.orderly import SUSPEND_MS
+from cometmq.client.consuming.listeners.handlers import Handlers
+from cometmq.client.consuming.listeners.listening import Listener
+from cometmq.client.consuming.listeners.nothing_returned import check_none_means, refusing_none
+from cometmq.client.consuming.listeners.orderly import SUSPEND_MS
 from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_range

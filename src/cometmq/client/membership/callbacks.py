@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from cometmq.client.consuming.listening import takes_await
+from cometmq.client.consuming.listeners.listening import takes_await
 from cometmq.client.namespaces import Namespace
 from cometmq.client.pulling.gates import Gates
 from cometmq.logs.loggers import get_logger

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
-from cometmq.client.consuming.send_back import Returns
-from cometmq.client.consuming.undecodable import (
+from cometmq.client.consuming.listeners.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.consuming.listeners.send_back import Returns
+from cometmq.client.consuming.listeners.undecodable import (
     OnUndecodable,
     check_on_undecodable,
     payloads_of,

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive.figures import Place, Sum, summed
-from cometmq.pipelines.archive.inventory import Inventory, Problem, of_file
 from cometmq.pipelines.archive.layout import (
     Figures,
     Hour,
@@ -18,7 +16,9 @@ from cometmq.pipelines.archive.layout import (
     QueueState,
     SafeRange,
 )
-from cometmq.pipelines.archive.spans import Span, length, within
+from cometmq.pipelines.archive.proving.figures import Place, Sum, summed
+from cometmq.pipelines.archive.proving.inventory import Inventory, Problem, of_file
+from cometmq.pipelines.archive.proving.spans import Span, length, within
 from cometmq.spark.gaps import Gap
 
 

@@ -30,11 +30,11 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.files.mapped_file import MappedFile
 from cometmq.store.log.commit_log import CommitLog
-from cometmq.store.marks import MarksOf, Search
 from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.queues.queue_table import QueueTable
 from cometmq.store.refusals import RefusalCause, Refusals
-from cometmq.store.retention import Disks, Hold, LogFile, Plan, Policy, plan, surprises
+from cometmq.store.retention.marks import MarksOf, Search
+from cometmq.store.retention.retention import Disks, Hold, LogFile, Plan, Policy, plan, surprises
 
 log = get_logger(__name__)
 

@@ -22,7 +22,7 @@ from cometmq.model.results import ConsumeResult
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cometmq.client.consuming.listening import ConsumeJob
+    from cometmq.client.consuming.listeners.listening import ConsumeJob
 
 # Java: ConsumeReturnType.
 SUCCESS: Final = "SUCCESS"

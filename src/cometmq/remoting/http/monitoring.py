@@ -26,7 +26,7 @@ from cometmq.protocol.codes import OwnRequestCode, RequestCode, ResponseCode
 from cometmq.remoting import connection
 from cometmq.remoting.dispatch import UNSERVED, Handlers
 from cometmq.remoting.holdings import Holdings
-from cometmq.remoting.http_server import HttpAnswer, HttpRequest, HttpServer, text
+from cometmq.remoting.http.http_server import HttpAnswer, HttpRequest, HttpServer, text
 from cometmq.remoting.protected import ProtectedMode
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.slices import SLICE_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, cast
 
-from cometmq.client.consuming.listening import (
+from cometmq.client.consuming.listeners.listening import (
     CoroutineListener,
     FunctionListener,
     Listener,

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import islice
 from typing import Final
 
-from cometmq.admin.explain.group_facts import GroupFacts
+from cometmq.admin.explain.groups.group_facts import GroupFacts
 from cometmq.admin.explain.inquiry import Told, shortened
 from cometmq.admin.explain.records import Evidence
 from cometmq.admin.explain.texts import Said, Shown

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cometmq.admin.explain.group_facts import NOT_ASKED, GroupFacts
-from cometmq.admin.explain.group_lag import MOST_EVIDENCE, lag_evidence, waits
+from cometmq.admin.explain.groups.group_facts import NOT_ASKED, GroupFacts
+from cometmq.admin.explain.groups.group_lag import MOST_EVIDENCE, lag_evidence, waits
 from cometmq.admin.explain.inquiry import Told, number, shortened
 from cometmq.admin.explain.records import Cause, Reason
 from cometmq.admin.explain.texts import Remedy, Said, Shown

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive.figures import Place, row_checksum
-from cometmq.pipelines.archive.inventory import Problem
 from cometmq.pipelines.archive.layout import Hour, read_files
+from cometmq.pipelines.archive.proving.figures import Place, row_checksum
+from cometmq.pipelines.archive.proving.inventory import Problem
+from cometmq.pipelines.archive.proving.spans import runs
 from cometmq.pipelines.archive.schemas import Schema
-from cometmq.pipelines.archive.spans import runs
 from cometmq.pipelines.locations import Location
 
 # Per hour and queue; of further differences only the first offset is reported.

@@ -6,10 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from cometmq.client.consuming.batches import Key, cut
-from cometmq.client.consuming.consume_hooks import ConsumeHooks
 from cometmq.client.consuming.consume_stats import ConsumeStats
-from cometmq.client.consuming.listening import ConsumeJob, Listener, ListenerRunner, listener_runner
+from cometmq.client.consuming.listeners.batches import Key, cut
+from cometmq.client.consuming.listeners.consume_hooks import ConsumeHooks
+from cometmq.client.consuming.listeners.listening import (
+    ConsumeJob,
+    Listener,
+    ListenerRunner,
+    listener_runner,
+)
 from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import CometMQError

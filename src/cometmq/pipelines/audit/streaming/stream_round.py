@@ -32,7 +32,7 @@ from cometmq.pipelines.audit.causes import Differences
 from cometmq.pipelines.audit.comparison import Comparison, grouped
 from cometmq.pipelines.audit.found import Found
 from cometmq.pipelines.audit.settings import DELAYED_SEND, WAITING, Config, Ledger
-from cometmq.pipelines.audit.stream_state import (
+from cometmq.pipelines.audit.streaming.stream_state import (
     Judged,
     Place,
     State,

@@ -6,7 +6,7 @@ import sys
 import warnings
 from typing import Any, Final, cast
 
-from cometmq.client.consuming.listening import (
+from cometmq.client.consuming.listeners.listening import (
     CoroutineListener,
     FunctionListener,
     Listener,

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
-from cometmq.client.consuming.consume_hooks import ConsumeHooks
-from cometmq.client.consuming.partly import Partly, Refused
+from cometmq.client.consuming.listeners.consume_hooks import ConsumeHooks
+from cometmq.client.consuming.listeners.partly import Partly, Refused
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p

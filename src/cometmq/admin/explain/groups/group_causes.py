@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Final
 
-from cometmq.admin.explain import member_causes
 from cometmq.admin.explain.disk import nothing_registered
-from cometmq.admin.explain.group_facts import GroupFacts
-from cometmq.admin.explain.group_lag import MOST_EVIDENCE, lag_evidence, waits
+from cometmq.admin.explain.groups import member_causes
+from cometmq.admin.explain.groups.group_facts import GroupFacts
+from cometmq.admin.explain.groups.group_lag import MOST_EVIDENCE, lag_evidence, waits
 from cometmq.admin.explain.inquiry import Told, number, shortened
 from cometmq.admin.explain.records import Cause, Evidence, Reason
 from cometmq.admin.explain.texts import Remedy, Said, Shown

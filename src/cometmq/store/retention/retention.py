@@ -11,7 +11,7 @@ age of a file does not matter, unless `cleanFileForciblyEnable` is false. Above
 `diskSpaceCleanForciblyRatio`.
 
 An expired file stays while it has messages that a group of `cleanFileWaitsForGroups` has not marked
-(`cometmq.store.marks`), for `cleanFileWaitMaxHours` at most. Above `diskSpaceCleanForciblyRatio`
+(`cometmq.store.retention.marks`), for `cleanFileWaitMaxHours` at most. Above `diskSpaceCleanForciblyRatio`
 files wait for nobody.
 """
 

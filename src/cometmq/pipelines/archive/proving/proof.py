@@ -18,23 +18,28 @@ from msgspec.structs import replace
 
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive.commits import Archive, Commit
-from cometmq.pipelines.archive.differences import LENIENT, differences
-from cometmq.pipelines.archive.figures import Found, Place, Sum, figures, summed, with_hour
-from cometmq.pipelines.archive.inventory import (
-    Inventory,
-    Problem,
-    take_inventory,
-    unreadable,
-)
-from cometmq.pipelines.archive.judgement import Evidence, Judgement, safe_ranges, spans_by_queue
 from cometmq.pipelines.archive.layout import (
     Figures,
     Hour,
     in_order,
     read_files,
 )
+from cometmq.pipelines.archive.proving.differences import LENIENT, differences
+from cometmq.pipelines.archive.proving.figures import Found, Place, Sum, figures, summed, with_hour
+from cometmq.pipelines.archive.proving.inventory import (
+    Inventory,
+    Problem,
+    take_inventory,
+    unreadable,
+)
+from cometmq.pipelines.archive.proving.judgement import (
+    Evidence,
+    Judgement,
+    safe_ranges,
+    spans_by_queue,
+)
+from cometmq.pipelines.archive.proving.spans import Span, length, within, without
 from cometmq.pipelines.archive.source import Source
-from cometmq.pipelines.archive.spans import Span, length, within, without
 from cometmq.pipelines.locations import Location
 from cometmq.pipelines.report import now
 from cometmq.spark.gaps import Gap

@@ -14,8 +14,8 @@ from cometmq.pipelines.audit.found import folded, merged
 from cometmq.pipelines.audit.report import Report, make_report
 from cometmq.pipelines.audit.rows import Bounds
 from cometmq.pipelines.audit.settings import Config
-from cometmq.pipelines.audit.stream_round import Outcome, Round
-from cometmq.pipelines.audit.stream_state import State, StateDirectory
+from cometmq.pipelines.audit.streaming.stream_round import Outcome, Round
+from cometmq.pipelines.audit.streaming.stream_state import State, StateDirectory
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.message_logs import open_message_log
 from cometmq.pipelines.progress import Progress

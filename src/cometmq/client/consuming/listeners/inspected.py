@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.client.consuming.listening import ConsumeJob
+from cometmq.client.consuming.listeners.listening import ConsumeJob
 from cometmq.model.results import ConsumeResult
 from cometmq.protocol.bodies.consumers import ConsumeMessageDirectlyResult
 

@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
-from cometmq.client.consuming.listening import (
+from cometmq.client.consuming.listeners.listening import (
     CoroutineListener,
     FunctionListener,
     Listener,
     takes_await,
 )
-from cometmq.client.consuming.partly import Partly, Refused
+from cometmq.client.consuming.listeners.partly import Partly, Refused
 from cometmq.client.namespaces import Namespace
 from cometmq.errors import (
     CometMQError,

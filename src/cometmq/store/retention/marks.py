@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from cometmq.errors import StoreError
 from cometmq.store.files.disk import Disk
 from cometmq.store.queues.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
-from cometmq.store.retention import Hold
+from cometmq.store.retention.retention import Hold
 
 # The offsets that a group has committed, by topic and queue id.
 MarksOf = Callable[[str], Mapping[str, Mapping[int, int]]]

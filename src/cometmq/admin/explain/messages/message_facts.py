@@ -9,7 +9,7 @@ from typing import Final
 
 from cometmq.admin.absent import Absent
 from cometmq.admin.brokers.room import Brokers
-from cometmq.admin.explain.group_facts import GroupFacts, ask_retries, collect, unknown_group
+from cometmq.admin.explain.groups.group_facts import GroupFacts, ask_retries, collect, unknown_group
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told
 from cometmq.admin.groups.pops import ask_pops
 from cometmq.admin.messages.reading import address_of, records_of

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.admin.explain.disk import local_time
-from cometmq.admin.explain.group_causes import judge as judge_group
-from cometmq.admin.explain.group_causes import subscriptions_told
-from cometmq.admin.explain.group_facts import GroupFacts, Progress
+from cometmq.admin.explain.groups.group_causes import judge as judge_group
+from cometmq.admin.explain.groups.group_causes import subscriptions_told
+from cometmq.admin.explain.groups.group_facts import GroupFacts, Progress
 from cometmq.admin.explain.inquiry import Told, number, shortened
-from cometmq.admin.explain.message_facts import MessageFacts, newest_copy
-from cometmq.admin.explain.pop_causes import judge_popped, popped_evidence
+from cometmq.admin.explain.messages.message_facts import MessageFacts, newest_copy
+from cometmq.admin.explain.messages.pop_causes import judge_popped, popped_evidence
 from cometmq.admin.explain.records import Cause, Delivery, Evidence, Reason
 from cometmq.admin.explain.selecting import selects
 from cometmq.admin.explain.texts import Remedy, Said, Shown
