@@ -1,4 +1,4 @@
-"""Provides the base of messages that their user acknowledges or gives back."""
+"""Provide the base of messages that their user acknowledges or gives back."""
 
 from __future__ import annotations
 

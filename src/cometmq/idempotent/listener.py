@@ -1,4 +1,4 @@
-"""Wraps a listener so that it skips messages that were done before."""
+"""Wrap a listener so that it skips messages that were done before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs one name server: it answers requests and forgets silent brokers (Java: NamesrvController).
+"""Run one name server: it answers requests and forgets silent brokers (Java: NamesrvController).
 
 Name servers do not know of each other: brokers register with each, clients ask any.
 """

@@ -1,4 +1,4 @@
-"""Maps request codes to handlers (Java: NettyRemotingAbstract.processorTable)."""
+"""Map request codes to handlers (Java: NettyRemotingAbstract.processorTable)."""
 
 from __future__ import annotations
 

@@ -757,9 +757,9 @@ class MessageStore:
         put `limit` records or some more into their queues. For a slave, which appends nothing else.
 
         Returns whether records wait for their queues: then call `publish` until none does, and let
-        others have the loop in between. (`FlushTimers` does so, too, twice a second.) Whoever has
-        several parts at hand appends them with `limit` 0 and publishes then: many records at once
-        cost a third.
+        others have the loop in between. (`FlushTimers` does so, too, twice a second.) A caller with
+        several parts appends them with `limit` 0 and publishes then: many records at once cost a
+        third.
 
         Raises StoreError if the bytes are not those that this log lacks, StoreFullError or
         StoreStarvedError if they have no room; `replicated_end` then says from where to go on. That

@@ -1,4 +1,4 @@
-"""Manages the accounts of ACL 1.0, the access control of Java's brokers of 4.x.
+"""Manage the accounts of ACL 1.0, the access control of Java's brokers of 4.x.
 
 Commands of mqadmin: updateAclConfig, deleteAclConfig, clusterAclConfigVersion,
 updateGlobalWhiteAddr.

@@ -1,4 +1,4 @@
-"""Manages who may do what: users and policies of ACL 2.0, accounts of ACL 1.0.
+"""Manage who may do what: users and policies of ACL 2.0, accounts of ACL 1.0.
 
 Commands of mqadmin: createUser, updateUser, deleteUser, getUser, listUser, copyUser, createAcl,
 updateAcl, deleteAcl, getAcl, listAcl, copyAcl, and those of `accounts`.

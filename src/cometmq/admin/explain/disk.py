@@ -1,4 +1,4 @@
-"""Explains which commit-log file brokers delete next, and when."""
+"""Explain which commit-log file brokers delete next, and when."""
 
 from __future__ import annotations
 

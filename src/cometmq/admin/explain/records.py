@@ -1,4 +1,4 @@
-"""Defines the answers of `AdminClient.explain`: causes, their evidence and what to do."""
+"""Define the answers of `AdminClient.explain`: causes, their evidence and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explains what the restart of a broker would cost: log to read, queues to open, clients to wait."""
+"""Explain what the restart of a broker would cost: log to read, queues to open, clients to wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explains why groups are behind, messages not delivered and writes refused, and what comes next."""
+"""Explain why groups are behind, messages not delivered and writes refused, and what comes next."""
 
 from __future__ import annotations
 

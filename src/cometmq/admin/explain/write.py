@@ -1,4 +1,4 @@
-"""Explains why brokers refuse messages of a topic, or why producers do not send them any."""
+"""Explain why brokers refuse messages of a topic, or why producers do not send them any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes, changes, deletes and lists consumer groups, and shows their members and progress.
+"""Make, change, delete and list consumer groups, and show their members and progress.
 
 Commands of mqadmin: updateSubGroup, updateSubGroupList, deleteSubGroup, getConsumerConfig,
 consumerConnection, consumerProgress, consumerStatus.

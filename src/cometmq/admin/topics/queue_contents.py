@@ -1,4 +1,4 @@
-"""Reads what lies in queues: messages, and the units of consume queues that lead to them.
+"""Read what lies in queues: messages, and the units of consume queues that lead to them.
 
 Commands of mqadmin: queryMsgByOffset, printMsg, printMsgByQueue, consumeMessage, queryCq.
 """

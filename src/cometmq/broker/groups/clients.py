@@ -95,10 +95,11 @@ class ClientManager:
     """Keeps the members of all groups, as heartbeats name them. For the loop's thread only.
 
     The functions in `on_members_changed` are called with a consumer group's name and its members
-    whenever a member joins or leaves or the set of topics changes, the functions in `on_subscriptions` with
-    a group's name and its subscriptions at each heartbeat that has them, to take in their expressions
-    in steps. The functions in `on_taken_in` are called with the group's name after the last step, and the
-    functions in `on_reselected` with a topic for which a group's expression has changed.
+    whenever a member joins or leaves, or the set of topics changes. The functions in
+    `on_subscriptions` are called with a group's name and its subscriptions at each heartbeat that
+    has them, to take in their expressions in steps. The functions in `on_taken_in` are called with the group's name
+    after the last step, and the functions in `on_reselected` with a topic for which a group's
+    expression has changed.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -63,8 +63,8 @@ class ConsumerOffsetManager:
 
     A reset is stored at once, and also kept in `resets` until a member pulls from the new offset.
     Until then each pull from another offset is answered with the new one, and commits for the queue
-    are ignored: an answer may be lost with its connection, and then the member continues and
-    commits where it was.
+    are ignored. The reason: if an answer is lost with its connection, the member goes on, and
+    commits, where it was.
 
     Before committing for a client, the caller must check that the queue exists and reaches that
     far. `max_count` bounds the number of offsets kept; `ignored_count` counts offsets that came

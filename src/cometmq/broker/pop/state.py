@@ -201,9 +201,9 @@ class PopState:
         self._commits_at = loop.call_later(_COMMIT_PERIOD_S, self._commit)
 
     def _commit(self) -> None:
-        """Commit what was done a moment ago, if the disk has the log of it. The groups' table may reach the disk
-        before the log does: after a loss of power it would say of messages that they are done, and the log would
-        have neither that they were popped nor their copies.
+        """Commit what was done a moment ago, if the disk has the log of it. The groups' table may
+        reach the disk before the log does. After a loss of power it would then count messages as
+        done of which the log has neither the pops nor the copies.
         """
         self._commits_at = None
         end, offsets = self._unsafe

@@ -106,8 +106,8 @@ class ForbiddenType(IntEnum):
 
 @dataclass(slots=True)
 class _Scan:
-    """Holds what one pull selects, the tests that are under way for it, what was found so far if it goes
-    on, and the work that it may still do, in units of WorkBudget.
+    """Holds the selection of one pull, the tests that are under way for it, the messages found so
+    far if it goes on, and the work that it may still do, in units of WorkBudget.
     """
 
     wanted: MessageFilter

@@ -129,9 +129,9 @@ class MasterTables:
     """Finds out that a master is the right one, and copies its tables, also to `users`.
 
     Nothing is copied before `trust` was called, nor while `is_diverged` says that our log differs
-    from the master's. Before topics and groups are taken over, `compare` is asked with the master's
-    address; it returns how the two logs differ: a master that has lost its disk has lost its
-    tables, too, and would empty ours. For the loop's thread only.
+    from the master's. Before topics and groups are taken over, `compare` gets the master's address
+    and returns how the two logs differ. A master that has lost its disk has lost its tables, too,
+    and would empty ours. For the loop's thread only.
     """
 
     def __init__(

@@ -6,8 +6,8 @@ the journal. After a clean stop there is no journal. Java has no counterpart; it
 table for each topic.
 
 Java knows no journal. So while the table is small, and written in milliseconds, a new topic counts
-as durable only when `topics.json` has it, too: a Java broker that opens the store after a kill finds
-every topic of an acknowledged message.
+as durable only when `topics.json` has it, too. A Java broker that opens the store after a kill then
+finds every topic of an acknowledged message.
 
 A line is the CRC-32 of the rest in eight hex digits, a blank, and the JSON of a `TopicChange`. The
 first line has the version of `topics.json` that the journal continues, and no change. A damaged

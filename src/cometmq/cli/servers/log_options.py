@@ -1,4 +1,4 @@
-"""Provides the options of a server's log, and sets up the log by them."""
+"""Provide the options of a server's log, and set up the log by them."""
 
 from __future__ import annotations
 

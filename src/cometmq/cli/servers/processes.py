@@ -1,4 +1,4 @@
-"""Runs the brokers of `cometmq broker --processes`: each a process, under one supervisor."""
+"""Run the brokers of `cometmq broker --processes`: each a process, under one supervisor."""
 
 from __future__ import annotations
 

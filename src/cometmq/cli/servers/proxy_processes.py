@@ -1,4 +1,4 @@
-"""Runs the processes of `cometmq proxy --processes`: each listens at the same port, under one supervisor."""
+"""Run the processes of `cometmq proxy --processes`: each listens at the same port, under one supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Provides the options and steps that the commands for servers have in common."""
+"""Provide the options and steps that the commands for servers have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines `cometmq store check|dump|stats|repair|slice|explain|rejoin`, tools for a store whose broker is down.
+"""Define `cometmq store check|dump|stats|repair|slice|explain|rejoin`, tools for a store whose broker is down.
 
 They work on stores of the Java broker, too; `explain` also works while the broker runs. The exit
 status is 0 if all is well, 1 if something is damaged, 2 if the directory cannot be used.

@@ -1,4 +1,4 @@
-"""Shows results of the store's tools: tables on a terminal, JSON for programs."""
+"""Show results of the store's tools: tables on a terminal, JSON for programs."""
 
 from __future__ import annotations
 

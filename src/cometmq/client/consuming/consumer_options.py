@@ -1,4 +1,4 @@
-"""Holds the options that push and lite pull consumers share."""
+"""Hold the options that push and lite pull consumers share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Provides the base of the asyncio consumers: what they subscribe to, and their member of the group."""
+"""Provide the base of the asyncio consumers: what they subscribe to, and their member of the group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Provides the asyncio consumer that callers poll for messages (Java: DefaultLitePullConsumer)."""
+"""Provide the asyncio consumer that callers poll for messages (Java: DefaultLitePullConsumer)."""
 
 from __future__ import annotations
 

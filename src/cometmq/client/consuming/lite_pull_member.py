@@ -1,4 +1,4 @@
-"""Provides the group member that callers poll.
+"""Provide the group member that callers poll.
 
 Java: DefaultLitePullConsumerImpl, AssignedMessageQueue.
 """

@@ -1,4 +1,4 @@
-"""Provides the asyncio push consumer (Java: DefaultMQPushConsumer)."""
+"""Provide the asyncio push consumer (Java: DefaultMQPushConsumer)."""
 
 from __future__ import annotations
 
@@ -175,10 +175,10 @@ class PushConsumer(GroupConsumer[GroupMember]):
 
     With `codecs`, a dict from topic to codec, `message.value` is the decoded body. `on_undecodable` decides
     about a message that does not fit its codec. "raise" (the default) hands it to the listener, and its
-    `value` raises UndecodableError. "retry" has it come again later, and "dead-letter" makes it a dead
-    letter at once. In both cases the listener does not get it, and `MessageExt.failure` has the reason. A
-    function of (message, error) returns "retry", "dead-letter", or None if the message is done. See
-    `cometmq.payloads`.
+    `value` raises UndecodableError. With "retry" it comes again later, and "dead-letter" makes it a
+    dead letter at once. In both cases the listener does not get it, and `MessageExt.failure` has
+    the reason. A function of (message, error) returns "retry", "dead-letter", or None if the
+    message is done. See `cometmq.payloads`.
 
     `consume_from` says where a group without a stored offset begins. `consume_timestamp_ms` is the
     time for ConsumeFromWhere.TIMESTAMP (default: half an hour ago). The consumer pulls no more of a

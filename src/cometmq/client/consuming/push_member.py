@@ -1,4 +1,4 @@
-"""Provides the group member that calls a listener (Java: DefaultMQPushConsumerImpl).
+"""Provide the group member that calls a listener (Java: DefaultMQPushConsumerImpl).
 
 Longer than 500 lines: it wires the parts of a member together, and each part has a module of its own.
 """

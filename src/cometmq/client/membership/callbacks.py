@@ -1,4 +1,4 @@
-"""Calls the user when queues come and go (Java: MessageQueueListener)."""
+"""Call the user when queues come and go (Java: MessageQueueListener)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Provides the consumer that receives messages for a time, and acknowledges each by itself.
+"""Provide the consumer that receives messages for a time, and acknowledges each by itself.
 
 Java: SimpleConsumer of the gRPC clients; on the wire it is the pop of MQClientAPIImpl.
 """

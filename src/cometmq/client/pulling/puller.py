@@ -1,4 +1,4 @@
-"""Pulls one queue again and again while it is assigned (Java: DefaultMQPushConsumerImpl)."""
+"""Pull one queue again and again while it is assigned (Java: DefaultMQPushConsumerImpl)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decodes a pull's answer into messages for users (Java: MessageDecoder, PullAPIWrapper)."""
+"""Decode a pull's answer into messages for users (Java: MessageDecoder, PullAPIWrapper)."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ _BEYOND_BODY: Final = 64 * 1024
 class ReplicaLog:
     """Takes bytes in parts of any size, and gives the log whole records only.
 
-    The log of a slave that is stopped or killed therefore ends behind a record: half a record whose
-    missing bytes read as zeros may look like a whole one to a recovery, since the checksum covers
+    The log of a slave that is stopped or killed therefore ends behind a record. Half a record whose
+    missing bytes read as zeros could look like a whole one to a recovery, since the checksum covers
     the body only. Of a record that has come in part, up to `maxMessageSize` and 64 KiB are kept in
     memory, at least 64 MiB. For the thread that owns the store.
     """

@@ -248,9 +248,9 @@ def rejoin(
 ) -> None:
     """Carry out a plan that is not empty; `master` is noted with what is kept.
 
-    Raises StoreLockedError when a broker runs on the store, StoreError when the log is not the one
-    that the plan was made for, StoreFullError when there is no room for the part of a file that is
-    kept. All of it can be repeated.
+    Raises StoreLockedError when a broker runs on the store, StoreError when the plan was made for
+    another log, StoreFullError when there is no room for the part of a file that is kept. All of it
+    can be repeated.
     """
     config = plan.config
     check_usable(config, disk)

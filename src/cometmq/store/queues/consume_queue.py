@@ -363,8 +363,8 @@ class ConsumeQueue:
     def recover(self, log_end: int) -> None:
         """Find the end of the queue in its files: behind the last good unit below `log_end`.
 
-        All units below that end are good when the store was closed cleanly, or when `log_end` is an
-        offset up to which consume queues are known to be on disk; so a binary search suffices.
+        If the store was closed cleanly, or the consume queues are known to be on disk up to
+        `log_end`, all units below that end are good; so a binary search suffices.
         """
         self._close_cursor()
         self.next_offset = self.first_offset

@@ -1,10 +1,10 @@
 """Repair units of consume queues that contradict the log, when somebody reads them.
 
 The log is the truth. A unit that is read must point at a record whose head names the unit's queue
-and offset (`ConsumeQueue.owns`). If it does not, its record is searched for between those of the
-nearest good units: at the place that the unit names, at places that differ from it in one bit, and
-then record by record. A record that is found proves its place, so a unit is never rewritten
-wrongly. If there is no such record, the message is lost, and readers pass over it.
+and offset (`ConsumeQueue.owns`). If it does not, its record is looked for between those of the
+nearest good units: first at the place that the unit names, then at places that differ from it in
+one bit, then record by record. A record that is found proves its place, so a unit is never
+rewritten wrongly. If there is no such record, the message is lost, and readers pass over it.
 
 The reader does the search: a call does a bounded part of it, and raises StoreBusyError
 (FLOW_CONTROL, upon which clients come again in a moment) while more is to be done. All searches

@@ -43,8 +43,8 @@ _MANUAL_RUNS: Final = 20
 # Records copied out of one file in one run. On a full disk that holds little but waiting messages,
 # copying makes no room, and must not take all of the disk's time.
 _COPIES_PER_FILE: Final = 200_000
-# The thread that owns the store gets a chance to do something else after this many queues, or so long:
-# a queue that is not mapped is mapped for a look at its units, which takes 100 µs.
+# After this many queues, or so long, the thread that owns the store may do something else. A queue
+# that is not mapped has to be mapped for a look at its units, which takes 100 µs.
 _QUEUES_AT_ONCE: Final = 100
 _QUEUES_S: Final = 0.0005
 _CODE_UNAVAILABLE: Final = 14
@@ -147,9 +147,9 @@ class Cleaner:
         # How long the oldest file had waited for a mark in the last run.
         self.waited_ms = 0
         self._hold: Hold | None = _NO_LOOK
-        # Pairs of offsets. Once the log is on disk up to the second one, nobody needs the records
-        # in front of the first one: the log then has copies of those that wait, and the records by
-        # which the others are done.
+        # Pairs of offsets. Once the log is on disk up to the second one, the records in front of
+        # the first one are not needed any more: the log then has copies of those that wait, and the
+        # records by which the others are done.
         self._settled: deque[tuple[int, int]] = deque()
 
     @property

@@ -1,4 +1,4 @@
-"""Judges why a group is behind, by the facts alone. Nothing here asks a server."""
+"""Judge why a group is behind, by the facts alone. Nothing here asks a server."""
 
 from __future__ import annotations
 

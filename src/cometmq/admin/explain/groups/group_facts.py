@@ -1,4 +1,4 @@
-"""Collects what servers and members report of a consumer group, for the judgement of `group_causes`.
+"""Collect what servers and members report of a consumer group, for the judgement of `group_causes`.
 
 Longer than 500 lines: these are the questions of one explanation, a short one each.
 """

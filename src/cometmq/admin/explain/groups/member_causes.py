@@ -1,4 +1,4 @@
-"""Judges by the reports of members why a group is behind: their queues, listeners, retries and filters.
+"""Judge by the reports of members why a group is behind: their queues, listeners, retries and filters.
 
 Nothing here asks a server.
 """

@@ -1,4 +1,4 @@
-"""Judges what became of a message, by the facts alone. Nothing here asks a server."""
+"""Judge what became of a message, by the facts alone. Nothing here asks a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Follows a message through its topic, delays, transactions, retries and dead letters."""
+"""Follow a message through its topic, delays, transactions, retries and dead letters."""
 
 from __future__ import annotations
 

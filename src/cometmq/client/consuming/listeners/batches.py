@@ -1,4 +1,4 @@
-"""Collects messages of a queue until there are enough of them, or the first has waited long enough."""
+"""Collect messages of a queue until there are enough of them, or the first has waited long enough."""
 
 from __future__ import annotations
 

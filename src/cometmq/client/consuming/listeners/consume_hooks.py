@@ -1,4 +1,4 @@
-"""Gives messages the user's names and calls hooks, on the messages' way to the user.
+"""Give messages the user's names and call hooks, on the messages' way to the user.
 
 Java: ConsumeMessageConcurrentlyService.ConsumeRequest, PullAPIWrapper.executeHook.
 """

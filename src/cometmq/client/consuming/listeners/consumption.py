@@ -1,4 +1,4 @@
-"""Consumes pulled and popped messages concurrently (Java: ConsumeMessageConcurrentlyService)."""
+"""Consume pulled and popped messages concurrently (Java: ConsumeMessageConcurrentlyService)."""
 
 from __future__ import annotations
 

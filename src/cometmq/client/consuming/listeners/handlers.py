@@ -1,4 +1,4 @@
-"""Lets one consumer have several listeners, each for a topic or for some of its tags."""
+"""Let one consumer have several listeners, each for a topic or for some of its tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Translates a listener's outcome into the answer that brokers ask for."""
+"""Translate a listener's outcome into the answer that brokers ask for."""
 
 from __future__ import annotations
 

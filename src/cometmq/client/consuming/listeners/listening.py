@@ -1,4 +1,4 @@
-"""Calls listeners: functions in threads, coroutine functions in tasks, both in bounded number.
+"""Call listeners: functions in threads, coroutine functions in tasks, both in bounded number.
 
 Java: the consume executor of ConsumeMessageConcurrentlyService. Waking a Python thread costs more
 than most listeners take to run. So pulled messages are handed over together and results come back

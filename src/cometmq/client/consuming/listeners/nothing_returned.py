@@ -1,4 +1,4 @@
-"""Says what a listener means by returning nothing: that its messages are consumed, or the old meaning."""
+"""Say what a listener means by returning nothing: that its messages are consumed, or the old meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumes each queue in order, one listener at a time (Java: ConsumeMessageOrderlyService)."""
+"""Consume each queue in order, one listener at a time (Java: ConsumeMessageOrderlyService)."""
 
 from __future__ import annotations
 

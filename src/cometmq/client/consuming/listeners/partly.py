@@ -1,4 +1,4 @@
-"""Describes the messages of a job that do not fit their codec, so its listener did not get them."""
+"""Describe the messages of a job that do not fit their codec, so its listener did not get them."""
 
 from __future__ import annotations
 

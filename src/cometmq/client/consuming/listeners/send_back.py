@@ -1,4 +1,4 @@
-"""Gives messages back that were not consumed (Java: DefaultMQPushConsumerImpl.sendMessageBack)."""
+"""Give messages back that were not consumed (Java: DefaultMQPushConsumerImpl.sendMessageBack)."""
 
 from __future__ import annotations
 

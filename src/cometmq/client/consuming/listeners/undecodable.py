@@ -1,4 +1,4 @@
-"""Decodes messages before the user of a consumer gets them, and gives back those that do not fit."""
+"""Decode messages before the user of a consumer gets them, and give back those that do not fit."""
 
 from __future__ import annotations
 
