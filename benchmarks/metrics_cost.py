@@ -175,7 +175,7 @@ def median_and_range(ratios: Sequence[float]) -> tuple[float, float, float]:
 async def scrape_ns(broker: Broker) -> int:
     """Return the processor time of a scrape on the loop, the median of some."""
     times = []
-    with patch("cometmq.remoting.monitoring.SHARED_FOR_S", 0.0):
+    with patch("cometmq.remoting.http.monitoring.SHARED_FOR_S", 0.0):
         for _ in range(_SCRAPES):
             began_ns = time.thread_time_ns()
             await broker.monitoring.scrape()

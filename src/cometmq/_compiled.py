@@ -1,4 +1,4 @@
-"""Loads the compiled form of the hot modules, where one was made of exactly these sources.
+"""Load the compiled form of the hot modules, where one was made of exactly these sources.
 
 `scripts/compile` hands the modules of `HOT` to mypyc and puts what it makes beside the package, into
 `cometmq/_native/`, with a list of all sources that it saw and their checksums. While every one of

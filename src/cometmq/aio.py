@@ -1,4 +1,4 @@
-"""Exports the asyncio clients; `cometmq` has the blocking clients under the same names."""
+"""Export the asyncio clients; `cometmq` has the blocking clients under the same names."""
 
 from cometmq.admin.client import AdminClient
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer

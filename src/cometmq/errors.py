@@ -1,4 +1,4 @@
-"""Defines the one error tree.
+"""Define the one error tree.
 
 CometMQError
 ├── ConfigError               a key, a value or a file of the configuration does not fit

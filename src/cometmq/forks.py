@@ -1,4 +1,4 @@
-"""Tells a forked child from its parent: objects that were made before the fork are the parent's.
+"""Distinguish a forked child from its parent: objects that were made before the fork are the parent's.
 
 Only the thread that forks goes on in the child. Loops no longer run there, locks that other threads
 held stay locked for ever, and sockets and poll sets are the parent's. So a child leaves all these

@@ -1,4 +1,4 @@
-"""Makes OpenTelemetry spans and metrics of sends and deliveries (the extra `cometmq[otel]`).
+"""Make OpenTelemetry spans and metrics of sends and deliveries (the extra `cometmq[otel]`).
 
     from cometmq.otel import OpenTelemetryHook
 

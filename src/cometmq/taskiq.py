@@ -1,4 +1,4 @@
-"""Provides a broker for taskiq: tasks are messages of a topic, workers are members of a group (the extra `taskiq`).
+"""Provide a broker for taskiq: tasks are messages of a topic, workers are members of a group (the extra `taskiq`).
 
 from cometmq.taskiq import RocketMQBroker
 

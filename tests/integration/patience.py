@@ -14,7 +14,8 @@ from tests.waits import SEND_WAIT_MS, WAIT_S
 
 from cometmq.admin.client import AdminOptions
 from cometmq.client.cluster import broker_api, namesrv_api
-from cometmq.client.consuming import push_member, send_back
+from cometmq.client.consuming import push_member
+from cometmq.client.consuming.listeners import send_back
 from cometmq.client.membership import membership
 from cometmq.client.producing.producer import ProducerOptions
 from cometmq.client.producing.transaction_producer import TransactionProducerOptions

@@ -119,7 +119,7 @@ async def test_a_broker_tells_what_goes_in_and_out_and_how_far_groups_are_behind
 ) -> None:
     be_prompt(monkeypatch.setattr)
     # Each scrape shows what is true then.
-    monkeypatch.setattr("cometmq.remoting.monitoring.SHARED_FOR_S", 0.0)
+    monkeypatch.setattr("cometmq.remoting.http.monitoring.SHARED_FOR_S", 0.0)
     gate = asyncio.Event()
 
     async def listener(_messages: list[Any]) -> ConsumeResult:

@@ -36,7 +36,7 @@ from cometmq.proxy.limit_catalogue import PROXY_LIMITS
 from cometmq.proxy.methods import acknowledgements, receives, sends, transactions
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
-from cometmq.remoting import http_server
+from cometmq.remoting.http import http_server
 from cometmq.testing import Cluster
 
 pytestmark = pytest.mark.real_time

@@ -50,7 +50,7 @@ from cometmq.broker.storage.group_commit import DiskLine
 from cometmq.broker.transactions.half_table import HalfTable
 from cometmq.broker.transactions.transactions import Transactions
 from cometmq.bulk.range_pulls import RangePulls
-from cometmq.client.consuming.orderly import OrderlyConsumption
+from cometmq.client.consuming.listeners.orderly import OrderlyConsumption
 from cometmq.client.popping.held import HeldMessages
 from cometmq.client.popping.message import ReceivedMessage
 from cometmq.client.pulling import received

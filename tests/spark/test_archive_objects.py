@@ -20,8 +20,8 @@ from tests.waits import JVM_WAIT_S
 from cometmq.errors import ConfigError
 from cometmq.pipelines import archive, hadoop_files
 from cometmq.pipelines.archive import lease
-from cometmq.pipelines.archive.inventory import take_inventory
 from cometmq.pipelines.archive.layout import layout_of
+from cometmq.pipelines.archive.proving.inventory import take_inventory
 from cometmq.pipelines.audit.archive import archive_notes, archived
 from cometmq.pipelines.hadoop_files import HadoopFiles, location
 from cometmq.pipelines.locations import RemoteFiles

@@ -28,7 +28,7 @@ from tests.waits import JVM_WAIT_S, eventually
 from cometmq.errors import ConfigError, DataLossError
 from cometmq.pipelines import audit
 from cometmq.pipelines.audit.report import Report
-from cometmq.pipelines.audit.stream_state import State
+from cometmq.pipelines.audit.streaming.stream_state import State
 from cometmq.pipelines.configuration import ClusterConfig
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.progress import Progress

@@ -171,7 +171,9 @@ def test_rounds_by_the_ledger_of_two_groups_beside_an_archive_that_compacts(
             return frame
 
         with monkeypatch.context() as patch:
-            patch.setattr("cometmq.pipelines.audit.stream_round.archived", listed_and_compacted)
+            patch.setattr(
+                "cometmq.pipelines.audit.streaming.stream_round.archived", listed_and_compacted
+            )
             report = rounds.run(2 * HOLD_S)
         assert not any("archived" in one.difference for one in report.differences), report
         note("search", *names(*range(15, 18)))

@@ -36,9 +36,9 @@ from cometmq.pipelines.archive import source
 from cometmq.pipelines.archive.batches import Batches, write_files
 from cometmq.pipelines.archive.columns import with_derived
 from cometmq.pipelines.archive.commits import Archive, Commit
-from cometmq.pipelines.archive.figures import figures
-from cometmq.pipelines.archive.inventory import unreadable
 from cometmq.pipelines.archive.layout import VERSIONS, Figures, Layout, read_files, session_for
+from cometmq.pipelines.archive.proving.figures import figures
+from cometmq.pipelines.archive.proving.inventory import unreadable
 from cometmq.pipelines.archive.schemas import ALL, COMPACT, FIRST, Schema
 from cometmq.pipelines.archive.source import LiveSource
 from cometmq.pipelines.archive.staging import staged_files

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 
-from cometmq.spark.pushdown import Bounds
+from cometmq.spark.ranges.pushdown import Bounds
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TESTS: dict[Any, Any] = {

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cometmq.spark.pushdown import Bounds
-from cometmq.spark.splitting import FEW_MESSAGES, MANY, Several, grouped, parts_of, split
+from cometmq.spark.ranges.pushdown import Bounds
+from cometmq.spark.ranges.splitting import FEW_MESSAGES, MANY, Several, grouped, parts_of, split
 from cometmq.spark.stores.plan import QueueRange, queue_ranges
 from cometmq.store.reading.files import QueueFiles
 from cometmq.store.reading.units import UNIT_DTYPE

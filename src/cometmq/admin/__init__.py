@@ -1,4 +1,4 @@
-"""Inspects and manages clusters; `AdminClient` is for asyncio, `cometmq.AdminClient` blocks."""
+"""Inspect and manage clusters; `AdminClient` is for asyncio, `cometmq.AdminClient` blocks."""
 
 from cometmq.admin.client import AdminClient
 

@@ -1,4 +1,4 @@
-"""Provides `AdminClient`, by which operators inspect and manage clusters (Java: DefaultMQAdminExt)."""
+"""Provide `AdminClient`, by which operators inspect and manage clusters (Java: DefaultMQAdminExt)."""
 
 from __future__ import annotations
 
@@ -84,9 +84,8 @@ class AdminClient(Lifecycle[Servers]):
     Every call raises IllegalArgumentError for a value that cannot be meant, RouteNotFoundError if no
     name server knows the topic, broker or cluster, RemotingError if a server does not answer,
     RemoteError if it refuses (AccessDeniedError if the client's account lacks a right), and
-    ServersFailedError if some of several servers failed; that error has the results of the others.
-    A request that a server of an older version does not know is a RemoteError that names the
-    version.
+    ServersFailedError, with the results of the others, if some of several servers failed. A request
+    that a server of an older version does not know is a RemoteError that names the version.
     """
 
     @takes(AdminOptions)

@@ -1,4 +1,4 @@
-"""Judges a running cluster, as `cometmq doctor` does."""
+"""Judge a running cluster, as `cometmq doctor` does."""
 
 from __future__ import annotations
 

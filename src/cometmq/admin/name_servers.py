@@ -1,4 +1,4 @@
-"""Reads and changes the configuration of name servers, and the key-value entries that they hold.
+"""Read and change the configuration of name servers, and the key-value entries that they hold.
 
 Commands of mqadmin: getNamesrvConfig, updateNamesrvConfig, updateKvConfig, deleteKvConfig.
 """

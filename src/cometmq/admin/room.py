@@ -1,4 +1,4 @@
-"""Provides the base of the rooms of `AdminClient`."""
+"""Provide the base of the rooms of `AdminClient`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks name servers and brokers for the rooms of `AdminClient`, one or many at once.
+"""Ask name servers and brokers for the rooms of `AdminClient`, one or many at once.
 
 Java: MQClientAPIImpl, CommandUtil.
 """

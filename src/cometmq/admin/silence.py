@@ -1,4 +1,4 @@
-"""Knows which servers are silent, so that a caller in haste waits for each of them once.
+"""Know which servers are silent, so that a caller in haste waits for each of them once.
 
 A page of the console asks a server many questions, and the next page asks it again. One that has
 fallen silent (its process hangs, or its packets are dropped) would cost each of them all of the time

@@ -1,4 +1,4 @@
-"""Provides the blocking administration client, which runs the asyncio one on a loop thread.
+"""Provide the blocking administration client, which runs the asyncio one on a loop thread.
 
 Each call of the asyncio rooms is listed here in one line. Its parameters, types and text are those
 of the asyncio call; a test holds the two lists together.

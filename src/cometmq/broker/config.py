@@ -138,8 +138,8 @@ class BrokerConfig(TlsConfig):
     init_pop_offset_by_check_msg_in_mem: bool = True
     # How many pops of a group may wait for one queue, or for all.
     pop_polling_size: int = field(default=1_024, metadata={"min": 0})
-    # How the members of a group get messages that let the broker divide the queues, as long as `setConsumeMode` has
-    # not chosen for the group and topic; and how many others share a queue if they pop.
+    # How members get messages that let the broker divide the queues, as long as `setConsumeMode`
+    # has not chosen for their group and topic; and how many members share a queue if they pop.
     default_message_request_mode: MessageRequestMode = MessageRequestMode.PULL
     default_pop_share_queue_num: int = -1
     # CometMQ's own: how many offsets are kept, one for each group and queue; about 100 bytes each.

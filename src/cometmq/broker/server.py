@@ -60,7 +60,7 @@ from cometmq.remoting.access import AdminAccess
 from cometmq.remoting.connection import ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
-from cometmq.remoting.request_meter import RequestMeter
+from cometmq.remoting.http.request_meter import RequestMeter
 from cometmq.remoting.server import ConnectionCounts, RemotingServer
 from cometmq.replication.config import ReplicationConfig
 from cometmq.runtime.clock import BlockingClock, SteadyClock
@@ -82,7 +82,7 @@ from cometmq.tls.server import server_tls
 if TYPE_CHECKING:
     from cometmq.access.users.store import UserStore
     from cometmq.broker.metrics.service import Metrics
-    from cometmq.remoting.monitoring import Monitoring
+    from cometmq.remoting.http.monitoring import Monitoring
     from cometmq.replication.slave import ReplicationSlave
 
 log = get_logger(__name__)
@@ -620,7 +620,7 @@ class Broker:
 
     def _new_monitoring(self) -> Monitoring:
         # Where metrics are off, a start does without the parser of HTTP.
-        from cometmq.remoting.monitoring import Monitoring
+        from cometmq.remoting.http.monitoring import Monitoring
 
         config = self.config
         monitoring = Monitoring(

@@ -1,4 +1,4 @@
-"""Sends in bulk, for tools that encode messages themselves."""
+"""Send in bulk, for tools that encode messages themselves."""
 
 from __future__ import annotations
 

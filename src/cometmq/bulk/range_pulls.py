@@ -1,4 +1,4 @@
-"""Reads one range of a queue by many pulls at a time.
+"""Read one range of a queue by many pulls at a time.
 
 A pull returns no more messages than the broker's transfer limits allow (as brokers are shipped, 32,
 or 8 when they come from the disk). So with one pull after the other, the waits for answers would

@@ -1,4 +1,4 @@
-"""Reads queues in bulk, as the bytes that brokers send, for tools that decode them themselves."""
+"""Read queues in bulk, as the bytes that brokers send, for tools that decode them themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends many requests at once, and keeps order where callers ask for it. For one loop.
+"""Send many requests at once, and keep order where callers ask for it. For one loop.
 
 Callers put parcels: batches of messages that are encoded already, or single messages that cannot go
 into a batch. The `ordered` parcels of one queue are sent one after the other: the next one when the

@@ -1,4 +1,4 @@
-"""Receives the answers of one broker into windows, in which their bodies stay where they arrive.
+"""Receive the answers of one broker into windows, in which their bodies stay where they arrive.
 
 A window is some megabytes of memory. The bytes of a read go into it behind those of the reads before,
 and whole frames are handed out as places in it (layout: `cometmq.protocol.frame`). When the frame that

@@ -1,4 +1,4 @@
-"""Reads one range of a queue, without a filter, over a connection that nothing else uses.
+"""Read one range of a queue, without a filter, over a connection that nothing else uses.
 
 A pull brings 32 messages as brokers are shipped, so the work for each pull decides the speed. Here
 a pull is no call, with a future, a timer and a command of its own: its answer is a place in a

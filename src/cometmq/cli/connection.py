@@ -1,4 +1,4 @@
-"""Defines the options by which commands connect to a cluster: name servers, credentials and TLS."""
+"""Define the options by which commands connect to a cluster: name servers, credentials and TLS."""
 
 from __future__ import annotations
 

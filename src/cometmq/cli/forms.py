@@ -1,4 +1,4 @@
-"""Defines the option `-o`, which every command with a result has: how the result is printed."""
+"""Define the option `-o`, which every command with a result has: how the result is printed."""
 
 from __future__ import annotations
 

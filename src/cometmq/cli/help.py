@@ -1,4 +1,4 @@
-"""Makes commands show their help without types for flags, and start without pydantic."""
+"""Make commands show their help without types for flags, and start without pydantic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines the application, and ends it after an error with one sentence and an exit status.
+"""Define the application, and end it after an error with one sentence and an exit status.
 
 Status 2 says that something the user gave does not fit (options, files, keys, a taken port, a store
 directory that cannot be used); status 1 says that something else failed.

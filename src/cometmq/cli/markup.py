@@ -1,4 +1,4 @@
-"""Makes text of others safe for rich, which passes a terminal's control sequences on."""
+"""Make text of others safe for rich, which passes a terminal's control sequences on."""
 
 from __future__ import annotations
 

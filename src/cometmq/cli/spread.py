@@ -1,4 +1,4 @@
-"""Gives several commands the same options: the fields of a dataclass.
+"""Give several commands the same options: the fields of a dataclass.
 
     @dataclass(frozen=True)
     class Place:

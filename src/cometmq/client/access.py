@@ -1,4 +1,4 @@
-"""Holds a client's access: the credentials that sign its requests, and its TLS settings."""
+"""Hold a client's access: the credentials that sign its requests, and its TLS settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Provides the base of messages that their user acknowledges or gives back."""
+"""Provide the base of messages that their user acknowledges or gives back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-from cometmq.client.consuming.consume_hooks import EXCEPTION, FAILED, SUCCESS, ConsumeHooks
+from cometmq.client.consuming.listeners.consume_hooks import (
+    EXCEPTION,
+    FAILED,
+    SUCCESS,
+    ConsumeHooks,
+)
 from cometmq.client.hooks import ConsumeContext
 from cometmq.errors import ClientStateError
 from cometmq.model.message import MessageExt

@@ -1,4 +1,4 @@
-"""Runs the calls of blocking clients on one background loop thread.
+"""Run the calls of blocking clients on one background loop thread.
 
 The thread runs while one of the blocking clients does. A forked child gets a thread of its own.
 """

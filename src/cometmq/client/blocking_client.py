@@ -1,4 +1,4 @@
-"""Provides the base of the blocking producers and consumers."""
+"""Provide the base of the blocking producers and consumers."""
 
 from __future__ import annotations
 

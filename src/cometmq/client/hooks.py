@@ -1,4 +1,4 @@
-"""Defines the hooks that users register with a client (Java: org.apache.rocketmq.client.hook).
+"""Define the hooks that users register with a client (Java: org.apache.rocketmq.client.hook).
 
 Each kind of hook is a class; methods that are not abstract may be left out. Hooks run where the
 work is done: hooks of sending on the producer's loop, ConsumeMessageHook in the thread or task of

@@ -1,4 +1,4 @@
-"""Makes client ids (Java: ClientConfig.buildMQClientId)."""
+"""Make client ids (Java: ClientConfig.buildMQClientId)."""
 
 from __future__ import annotations
 

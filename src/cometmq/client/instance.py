@@ -1,4 +1,4 @@
-"""Shares connections, routes and heartbeats among the clients of one client id on one loop.
+"""Share connections, routes and heartbeats among the clients of one client id on one loop.
 
 Java: MQClientInstance, MQClientManager.
 """
@@ -326,8 +326,8 @@ class ClientInstance:
                 log.debug("not unregistered", client=self.client_id, reason=str(outcome))
 
 
-# Neither loops nor instances are kept here: an instance refers to its loop, so one that nobody has
-# released, because its loop ended first, would keep the loop and all that runs on it.
+# Neither loops nor instances are kept here. An instance refers to its loop: if the loop ended
+# before the instance was released, the instance would keep the loop and all that runs on it.
 _instances: weakref.WeakKeyDictionary[
     asyncio.AbstractEventLoop, weakref.WeakValueDictionary[tuple[int, str], ClientInstance]
 ] = weakref.WeakKeyDictionary()

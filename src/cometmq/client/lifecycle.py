@@ -1,4 +1,4 @@
-"""Provides the base of producers and consumers, and the options that they share."""
+"""Provide the base of producers and consumers, and the options that they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks messages and options before anything is sent (Java: Validators, DefaultMQProducerImpl)."""
+"""Check messages and options before anything is sent (Java: Validators, DefaultMQProducerImpl)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures producers and consumers for Prometheus.
+"""Measure producers and consumers for Prometheus.
 
     metrics = ClientMetrics()  # in prometheus_client.REGISTRY, or in the registry that is passed
     metrics.watch(producer)

@@ -1,4 +1,4 @@
-"""Translates names in a namespace (Java: NamespaceUtil, ClientConfig.withNamespace).
+"""Translate names in a namespace (Java: NamespaceUtil, ClientConfig.withNamespace).
 
 On the wire a topic or group of the namespace `ns` is called `ns%name`, a retry or dead-letter topic
 `%RETRY%ns%group`. Users see and give the names without the namespace. RocketMQ's own names have no

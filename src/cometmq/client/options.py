@@ -1,4 +1,4 @@
-"""Checks what callers pass to constructors: options must exist, values must be of their kind."""
+"""Check what callers pass to constructors: options must exist, values must be of their kind."""
 
 from __future__ import annotations
 

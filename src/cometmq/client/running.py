@@ -1,4 +1,4 @@
-"""Starts and closes clients: each is new, then runs on one loop, then is closed."""
+"""Start and close clients: each is new, then runs on one loop, then is closed."""
 
 from __future__ import annotations
 

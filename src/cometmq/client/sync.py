@@ -1,4 +1,4 @@
-"""Provides the blocking consumers, which run the asyncio consumers on one background loop thread.
+"""Provide the blocking consumers, which run the asyncio consumers on one background loop thread.
 
 No rule of RocketMQ lives here. Parameters, results and errors are those of the asyncio classes
 (`cometmq.client.consuming.push_consumer`, for producers `cometmq.client.producing.producer`), whose docstrings

@@ -1,4 +1,4 @@
-"""Provides the blocking producers, which run the asyncio producers on one background loop thread.
+"""Provide the blocking producers, which run the asyncio producers on one background loop thread.
 
 The consumers are in `client/sync.py`, which has the rules of both. So a program that only sends imports no
 consumers: they take a third of the import's time.

@@ -1,4 +1,4 @@
-"""Assembles the pages into an application."""
+"""Assemble the pages into an application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds the options of the console."""
+"""Hold the options of the console."""
 
 from __future__ import annotations
 

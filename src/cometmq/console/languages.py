@@ -1,4 +1,4 @@
-"""Translates texts of other rooms into the language of a page, by their keys; see
+"""Translate texts of other rooms into the language of a page, by their keys; see
 `cometmq.model.reports.keyed_text`.
 
 `locales/zh.json` has the texts of pages by their English, `locales/zh-keys.json` the sentences of

@@ -1,4 +1,4 @@
-"""Refuses what exceeds a limit of the console: the text names the limit, its value and the remedy.
+"""Refuse what exceeds a limit of the console: the text names the limit, its value and the remedy.
 
 `console.limit_catalogue` has all limits. Code that refuses without an error of this module calls
 `Console.limit_hits.hit`.

@@ -1,4 +1,4 @@
-"""Registers pages and actions, and carries actions out.
+"""Register pages and actions, and carry actions out.
 
 A page answers GET and changes nothing; readers may see it. An action answers POST, only operators may
 do it, and this module does what all actions need: the form's token, the preview and typed

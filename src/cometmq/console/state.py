@@ -1,4 +1,4 @@
-"""Holds what all pages of a console share."""
+"""Hold what all pages of a console share."""
 
 from __future__ import annotations
 

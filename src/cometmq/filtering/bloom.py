@@ -1,4 +1,4 @@
-"""Makes a message's bit map with a Bloom filter: which groups' SQL92 expressions it may match.
+"""Make a message's bit map with a Bloom filter: which groups' SQL92 expressions it may match.
 
 Java: BloomFilter, BitsArray, BloomFilterData; the hash is Guava's murmur3_128. A group's positions
 on a topic are those of the text `group#topic`. Bit p of a bit map is bit p % 8, counted from the

@@ -1,4 +1,4 @@
-"""Charges the evaluation of expressions on a message's properties to a budget of work."""
+"""Charge the evaluation of expressions on a message's properties to a budget of work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiles RocketMQ's SQL92, which selects messages by properties: `a > 5 AND b IS NOT NULL`.
+"""Compile RocketMQ's SQL92, which selects messages by properties: `a > 5 AND b IS NOT NULL`.
 
 Java: SqlFilter, SelectorParser. Grammar and precedence are those of Java 5.3.3, surprises included
 (see `sql92.lark`); LIKE is not part of the language. CometMQ refuses text after the end of the

@@ -1,4 +1,4 @@
-"""Builds comparisons and logic of SQL92 expressions in three values: True, False, None (unknown).
+"""Build comparisons and logic of SQL92 expressions in three values: True, False, None (unknown).
 
 Each function returns a closure. Where one side is a property and the other is fixed, the closure
 reads the property itself and calls no operands. Java: ComparisonExpression, LogicExpression,

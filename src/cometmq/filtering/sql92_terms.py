@@ -1,4 +1,4 @@
-"""Makes the terms of SQL92 expressions and refuses those that may not be combined.
+"""Make the terms of SQL92 expressions and refuse those that may not be combined.
 
 Java: PropertyExpression, ConstantExpression, UnaryExpression, and the checks in
 ComparisonExpression.

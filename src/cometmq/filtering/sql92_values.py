@@ -1,4 +1,4 @@
-"""Converts property values, which are texts, to the types of literals by Java's rules.
+"""Convert property values, which are texts, to the types of literals by Java's rules.
 
 Java: Integer.valueOf, Long.valueOf, Double.valueOf, Double.compareTo.
 """

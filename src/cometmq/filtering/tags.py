@@ -1,4 +1,4 @@
-"""Selects messages by tag: `TagA || TagB` (Java: FilterAPI, ExpressionMessageFilter).
+"""Select messages by tag: `TagA || TagB` (Java: FilterAPI, ExpressionMessageFilter).
 
 A broker compares hash codes, which lie beside the offsets in the consume queue; a client then
 compares the texts, because two tags may share a code.

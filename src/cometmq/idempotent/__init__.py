@@ -1,4 +1,4 @@
-"""Consumes every business event once, although its message may come twice.
+"""Consume every business event once, although its message may come twice.
 
 RocketMQ delivers at least once: after a lost acknowledgement, a rebalance or a crash a message comes
 again. `idempotent` wraps a listener and skips messages whose business key is done already:

@@ -1,4 +1,4 @@
-"""Defines what a key store must be able to do and what it says of a key."""
+"""Define what a key store must be able to do and what it says of a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wraps a listener so that it skips messages that were done before."""
+"""Wrap a listener so that it skips messages that were done before."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
-from cometmq.client.consuming.listening import (
+from cometmq.client.consuming.listeners.listening import (
     CoroutineListener,
     FunctionListener,
     Listener,
     Verdict,
     takes_await,
 )
-from cometmq.client.consuming.nothing_returned import check_none_means
+from cometmq.client.consuming.listeners.nothing_returned import check_none_means
 from cometmq.errors import IllegalArgumentError, KeyStoreError
 from cometmq.idempotent.keys import MAX_KEY_LENGTH, KeyState, KeyStore, check_seconds
 from cometmq.logs.loggers import get_logger

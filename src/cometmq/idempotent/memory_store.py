@@ -1,4 +1,4 @@
-"""Keeps keys in this process's memory and forgets the least recently used ones first."""
+"""Keep keys in this process's memory and forget the least recently used ones first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps keys in a Redis server, which the processes of many hosts share.
+"""Keep keys in a Redis server, which the processes of many hosts share.
 
 The value of a key in progress is `p:` and its holder's token; that of a key that is done is `done`.
 Redis itself lets keys expire.

@@ -1,4 +1,4 @@
-"""Keeps keys in an SQLite file, which the threads and processes of one host share.
+"""Keep keys in an SQLite file, which the threads and processes of one host share.
 
 column      meaning
 key         scope, topic and business key

@@ -1,4 +1,4 @@
-"""Holds the file that a server's log goes to: renamed when it is full, opened again when it moved.
+"""Hold the file that a server's log goes to: renamed when it is full, opened again when it moved.
 
 `LineWriter` calls it in its own thread only, so no request ever waits for the disk.
 """

@@ -1,4 +1,4 @@
-"""Decides which lines a log takes: a level for the whole server, and others for parts of it.
+"""Decide which lines a log takes: a level for the whole server, and others for parts of it.
 
 `info,cometmq.store=debug` takes lines of level `info` and above, and from the store all lines.
 """

@@ -1,4 +1,4 @@
-"""Limits the lines of one kind in the log, so that one peer's nonsense cannot fill a disk."""
+"""Limit the lines of one kind in the log, so that one peer's nonsense cannot fill a disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes lines to standard output or standard error without ever failing or delaying the program.
+"""Write lines to standard output or standard error without ever failing or delaying the program.
 
 A terminal may be closed, a pipe's reader may be gone or asleep, a disk may be full. None of that is
 a reason for a server to stop serving, so a separate thread writes the lines. It counts the lines that

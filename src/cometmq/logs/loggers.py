@@ -1,4 +1,4 @@
-"""Gives modules their loggers: to structlog where it is configured, else to `logging`.
+"""Give modules their loggers: to structlog where it is configured, else to `logging`.
 
 Servers and the pipelines configure structlog (`logs.setup`), and so may applications. A client needs no
 structlog: without it `logging.getLogger("cometmq")` governs level and destination, and an application that

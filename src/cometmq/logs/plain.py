@@ -1,4 +1,4 @@
-"""Shows text that others wrote without what moves a terminal's cursor or changes its title."""
+"""Show text that others wrote without what moves a terminal's cursor or changes its title."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sets up a process's log: lines for people on a terminal, one JSON object a line otherwise.
+"""Set up a process's log: lines for people on a terminal, one JSON object a line otherwise.
 
 Logging a line neither raises nor waits (`line_writer`), the lines of one kind are limited
 (`limits`), and secrets are hidden.

@@ -540,9 +540,9 @@ _declare(
 _declare(
     "MAX_HTTP_CONNECTIONS", "connections", "Connections that ask for `/metrics`, `/health`, `/ready`.",
     "the oldest one that waits for no answer is closed, or the new one is answered 503",
-    "a server has one or two scrapers", at="remoting.http_server", servers=_BOTH,
+    "a server has one or two scrapers", at="remoting.http.http_server", servers=_BOTH,
 )  # fmt: skip
 _declare(
     "MAX_HEAD_BYTES", "bytes", "Request line and headers of such a request.", "431",
-    "scrapers send some hundred bytes", at="remoting.http_server", servers=_BOTH,
+    "scrapers send some hundred bytes", at="remoting.http.http_server", servers=_BOTH,
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Defines RocketMQ's nouns: messages, queues, topics, groups, routes. Has no I/O or wire format."""
+"""Define RocketMQ's nouns: messages, queues, topics, groups, routes. No I/O, no wire format."""

@@ -1,4 +1,4 @@
-"""Takes durations and times as users give them: whole milliseconds, or Python's own types.
+"""Take durations and times as users give them: whole milliseconds, or Python's own types.
 
 Every parameter and option that ends in `_ms` takes a whole number of milliseconds or a timedelta. One
 that names a moment takes milliseconds since the epoch or a datetime with a time zone.

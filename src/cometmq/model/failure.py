@@ -1,4 +1,4 @@
-"""Notes on a message why its last delivery failed.
+"""Note on a message why its last delivery failed.
 
 FAILURE_TYPE    class of the exception, or the result that the listener returned
 FAILURE_TEXT    text of the exception

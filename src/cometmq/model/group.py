@@ -1,4 +1,4 @@
-"""Defines a consumer group's configuration on one broker (Java: SubscriptionGroupConfig)."""
+"""Define a consumer group's configuration on one broker (Java: SubscriptionGroupConfig)."""
 
 from __future__ import annotations
 

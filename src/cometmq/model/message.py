@@ -1,4 +1,4 @@
-"""Defines messages as users make them and as brokers deliver them (Java: Message, MessageExt)."""
+"""Define messages as users make them and as brokers deliver them (Java: Message, MessageExt)."""
 
 from __future__ import annotations
 

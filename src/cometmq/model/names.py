@@ -1,4 +1,4 @@
-"""Defines the rules for topic and group names, and the names that RocketMQ itself uses.
+"""Define the rules for topic and group names, and the names that RocketMQ itself uses.
 
 Java: TopicValidator, Validators, MixAll.
 """

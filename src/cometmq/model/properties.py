@@ -1,4 +1,4 @@
-"""Names the message properties that brokers and clients read (Java: MessageConst)."""
+"""Name the message properties that brokers and clients read (Java: MessageConst)."""
 
 from __future__ import annotations
 

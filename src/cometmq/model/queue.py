@@ -1,4 +1,4 @@
-"""Defines the message queue, one ordered part of a topic on one broker (Java: MessageQueue)."""
+"""Define the message queue, one ordered part of a topic on one broker (Java: MessageQueue)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines the results of sending, pulling and consuming (Java: SendResult, PullStatus, …).
+"""Define the results of sending, pulling and consuming (Java: SendResult, PullStatus, …).
 
 Some of a consumer's choices are here too, such as ConsumeFromWhere.
 """

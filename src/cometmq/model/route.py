@@ -1,4 +1,4 @@
-"""Defines routes: which brokers hold which queues of a topic.
+"""Define routes: which brokers hold which queues of a topic.
 
 Java: TopicRouteData, TopicPublishInfo.
 """

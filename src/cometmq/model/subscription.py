@@ -1,4 +1,4 @@
-"""Defines what a consumer group subscribes to (Java: SubscriptionData, ConsumerData)."""
+"""Define what a consumer group subscribes to (Java: SubscriptionData, ConsumerData)."""
 
 from __future__ import annotations
 

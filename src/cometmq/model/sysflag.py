@@ -1,4 +1,4 @@
-"""Defines the bit flags of messages, pull requests and permissions.
+"""Define the bit flags of messages, pull requests and permissions.
 
 Java: MessageSysFlag, PullSysFlag, TopicSysFlag, PermName, CompressionType.
 """

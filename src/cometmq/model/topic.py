@@ -1,4 +1,4 @@
-"""Defines a topic's configuration, and the version of a table (Java: TopicConfig, DataVersion)."""
+"""Define a topic's configuration, and the version of a table (Java: TopicConfig, DataVersion)."""
 
 from __future__ import annotations
 

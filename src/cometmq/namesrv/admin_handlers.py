@@ -1,4 +1,4 @@
-"""Answers operators' requests: lists, permissions, topics, key-value and own configuration.
+"""Answer operators' requests: lists, permissions, topics, key-value and own configuration.
 
 Java: DefaultRequestProcessor.
 """

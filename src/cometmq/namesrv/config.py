@@ -1,4 +1,4 @@
-"""Defines a name server's settings by RocketMQ's keys (Java: NamesrvConfig, NettyServerConfig)."""
+"""Define a name server's settings by RocketMQ's keys (Java: NamesrvConfig, NettyServerConfig)."""
 
 from __future__ import annotations
 

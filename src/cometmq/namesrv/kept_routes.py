@@ -1,4 +1,4 @@
-"""Keeps encoded routes: clients ask for the same ones all the time, and tables seldom change."""
+"""Keep encoded routes: clients ask for the same ones all the time, and tables seldom change."""
 
 from __future__ import annotations
 

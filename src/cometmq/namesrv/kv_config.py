@@ -1,4 +1,4 @@
-"""Keeps texts by namespace and key in kvConfig.json (Java: KVConfigManager)."""
+"""Keep texts by namespace and key in kvConfig.json (Java: KVConfigManager)."""
 
 from __future__ import annotations
 

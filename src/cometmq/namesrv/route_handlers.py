@@ -1,4 +1,4 @@
-"""Answers what clients and brokers ask all the time: routes, registrations, heartbeats.
+"""Answer what clients and brokers ask all the time: routes, registrations, heartbeats.
 
 Java: ClientRequestProcessor, DefaultRequestProcessor. Each change that RouteTable reports is logged
 here in one line; heartbeats that change nothing are not logged.

@@ -1,4 +1,4 @@
-"""Writes JSON with broker ids as bare keys, `{0:"10.0.0.1:10911"}`, as Java's name server does.
+"""Write JSON with broker ids as bare keys, `{0:"10.0.0.1:10911"}`, as Java's name server does.
 
 Java's clients read quoted ids as well; other clients do not. The Go client takes every quoted id of
 a route for 0, so that a slave would replace its master, and does not read the quoted ids of a

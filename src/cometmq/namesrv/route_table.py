@@ -1,4 +1,4 @@
-"""Knows which brokers are alive at which addresses, and which queues of which topics they hold.
+"""Know which brokers are alive at which addresses, and which queues of which topics they hold.
 
 The rules are those of Java's RouteInfoManager, without its locks, sockets and log lines: every
 method is one step on plain tables, reports by its result what happened, and takes time from its clock

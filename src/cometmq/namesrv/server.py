@@ -1,4 +1,4 @@
-"""Runs one name server: it answers requests and forgets silent brokers (Java: NamesrvController).
+"""Run one name server: it answers requests and forgets silent brokers (Java: NamesrvController).
 
 Name servers do not know of each other: brokers register with each, clients ask any.
 """
@@ -29,7 +29,7 @@ from cometmq.remoting.access import Access, AdminAccess
 from cometmq.remoting.connection import Connection, ConnectionLimits
 from cometmq.remoting.dispatch import Handlers
 from cometmq.remoting.holdings import Holdings
-from cometmq.remoting.request_meter import RequestMeter
+from cometmq.remoting.http.request_meter import RequestMeter
 from cometmq.remoting.server import ConnectionCounts, RemotingServer
 from cometmq.runtime.clock import BlockingClock
 from cometmq.runtime.configuration.config import Configuration
@@ -43,7 +43,7 @@ from cometmq.runtime.workers import Workers
 from cometmq.tls.server import server_tls
 
 if TYPE_CHECKING:
-    from cometmq.remoting.monitoring import Monitoring
+    from cometmq.remoting.http.monitoring import Monitoring
 
 log = get_logger(__name__)
 
@@ -186,7 +186,7 @@ class NameServer:
 
     async def _start_monitoring(self) -> None:
         # Where metrics are off, a start does without the parser of HTTP.
-        from cometmq.remoting.monitoring import Monitoring
+        from cometmq.remoting.http.monitoring import Monitoring
 
         config = self.config
         host = config.metrics_prom_exporter_host.strip() or config.bind_address

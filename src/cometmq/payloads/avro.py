@@ -1,4 +1,4 @@
-"""Encodes values as Avro, with fastavro. Needs the extra `avro`.
+"""Encode values as Avro, with fastavro. Needs the extra `avro`.
 
 fastavro reads with C code that neither counts items nor looks at the stack. A few bytes can declare an
 array of 2^60 items that take no bytes. If a schema refers to itself, a body can be so deep that it

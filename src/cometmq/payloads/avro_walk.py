@@ -1,4 +1,4 @@
-"""Walks through an Avro body without making values of it, to count its items and its depth.
+"""Walk through an Avro body without making values of it, to count its items and its depth.
 
 Avro has no lengths of records; a walk follows the schema: `null` takes no bytes, `int` and `long` a
 varint, `string` and `bytes` a varint and as many bytes, a union a varint and the branch it names, an array

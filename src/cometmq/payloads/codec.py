@@ -1,4 +1,4 @@
-"""Turns values into bodies of messages and back: the class of all codecs, and two codecs without a library."""
+"""Turn values into bodies of messages and back: the class of all codecs, and two codecs without a library."""
 
 from __future__ import annotations
 

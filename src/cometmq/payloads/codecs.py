@@ -1,4 +1,4 @@
-"""Finds the codec of a topic, and encodes and decodes messages by it."""
+"""Find the codec of a topic, and encode and decode messages by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads and writes the prefixes that Avro, JSON and Protobuf bodies may have.
+"""Read and write the prefixes that Avro, JSON and Protobuf bodies may have.
 
 Confluent's wire format    0x00, schema id (4 bytes, big-endian); for Protobuf then the path to the message:
                            its length and indexes as zigzag varints, or one byte 0 for the path [0]

@@ -1,4 +1,4 @@
-"""Encodes values as JSON: msgspec's Structs, dataclasses, TypedDicts and built-in types; pydantic's models."""
+"""Encode values as JSON: msgspec's Structs, dataclasses, TypedDicts and built-in types; pydantic's models."""
 
 from __future__ import annotations
 

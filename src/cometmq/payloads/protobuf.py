@@ -1,4 +1,4 @@
-"""Encodes messages of generated Protobuf classes. Needs the extra `protobuf`."""
+"""Encode messages of generated Protobuf classes. Needs the extra `protobuf`."""
 
 from __future__ import annotations
 

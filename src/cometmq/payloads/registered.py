@@ -1,4 +1,4 @@
-"""Encodes values with the id of their schema in a registry."""
+"""Encode values with the id of their schema in a registry."""
 
 from __future__ import annotations
 

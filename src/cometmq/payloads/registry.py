@@ -1,4 +1,4 @@
-"""Asks a registry of schemas, by the REST interface of Confluent's Schema Registry.
+"""Ask a registry of schemas, by the REST interface of Confluent's Schema Registry.
 
 Apicurio serves the same interface under `/apis/ccompat/v7`, Karapace and Redpanda under their root.
 

@@ -9,7 +9,7 @@ from cometmq.access.doors import pages_protection
 from cometmq.metrics import catalogue as m
 from cometmq.metrics.exposition import Exposition
 from cometmq.proxy.limit_catalogue import PROXY_LIMITS
-from cometmq.remoting.monitoring import Monitoring
+from cometmq.remoting.http.monitoring import Monitoring
 from cometmq.runtime.clock import Clock
 from cometmq.runtime.sockets.addresses import host_name
 

@@ -46,7 +46,7 @@ from cometmq.runtime.tasks import TaskOwner
 from cometmq.tls.server import server_tls
 
 if TYPE_CHECKING:
-    from cometmq.remoting.monitoring import Monitoring
+    from cometmq.remoting.http.monitoring import Monitoring
 
 log = get_logger(__name__)
 

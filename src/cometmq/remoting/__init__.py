@@ -1,1 +1,1 @@
-"""Carries commands over connections: one connection type, a server, and a client with a pool."""
+"""Carry commands over connections: one connection type, a server, and a client with a pool."""

@@ -1,4 +1,4 @@
-"""Decides which requests reach their handlers, and does so where access control is off.
+"""Decide which requests reach their handlers, and do so where access control is off.
 
 Java accepts administrators' requests from anybody who reaches the port, unless its access control
 is on. Without access control this server accepts them only from its own machine and from addresses

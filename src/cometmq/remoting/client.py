@@ -1,4 +1,4 @@
-"""Calls servers by address, over one connection to each (Java: NettyRemotingClient)."""
+"""Call servers by address, over one connection to each (Java: NettyRemotingClient)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carries commands over one connection, both ways.
+"""Carry commands over one connection, both ways.
 
 Either side may send requests. The connection is the protocol object of a transport: it cuts what comes
 into frames, gives each to its handler, and writes what is to be sent once in a turn of the loop: all

@@ -1,4 +1,4 @@
-"""Signs requests with an access key and its secret key.
+"""Sign requests with an access key and its secret key.
 
 Java: SessionCredentials, AclSigner, AclClientRPCHook. A signed request has these ext fields:
 

@@ -1,4 +1,4 @@
-"""Maps request codes to handlers (Java: NettyRemotingAbstract.processorTable)."""
+"""Map request codes to handlers (Java: NettyRemotingAbstract.processorTable)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cometmq.protocol.request_type import Action, AnyRequestType, RequestType, R
 if TYPE_CHECKING:
     from cometmq.remoting.access import Access
     from cometmq.remoting.connection import Connection
-    from cometmq.remoting.request_meter import RequestMeter
+    from cometmq.remoting.http.request_meter import RequestMeter
 
 # A handler returns the answer, and the connection sends it by `Connection.reply`. A handler that
 # returns None sends the answer itself, now or later, by `reply`, `reply_encoded`, `reply_failure` or

@@ -1,4 +1,4 @@
-"""Bounds the bytes that all connections of a server hold, and closes those that hold too many.
+"""Bound the bytes that all connections of a server hold, and close those that hold too many.
 
 A connection holds: the bytes of a frame that has not arrived completely; requests that wait for
 their answer, or until the peer reads earlier answers; answers that the kernel has not taken yet.

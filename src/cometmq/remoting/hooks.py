@@ -1,4 +1,4 @@
-"""Calls hooks before and after each call of a client (Java: RPCHook)."""
+"""Call hooks before and after each call of a client (Java: RPCHook)."""
 
 from __future__ import annotations
 

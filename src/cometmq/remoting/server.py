@@ -1,4 +1,4 @@
-"""Accepts connections and serves their requests by handlers (Java: NettyRemotingServer)."""
+"""Accept connections and serve their requests by handlers (Java: NettyRemotingServer)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Provides what every process needs: tasks, clock, configuration, signals, logs, state files."""
+"""Provide what every process needs: tasks, clock, configuration, signals, logs, state files."""

@@ -1,4 +1,4 @@
-"""Runs users' functions in threads that do not hold up the exit of the interpreter.
+"""Run users' functions in threads that do not hold up the exit of the interpreter.
 
 `concurrent.futures` joins its threads at exit, so one function that never returns would keep a program
 alive for ever. These threads are daemons.

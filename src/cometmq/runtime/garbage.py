@@ -1,4 +1,4 @@
-"""Keeps the pauses of Python's garbage collector short in a server that holds large tables.
+"""Keep the pauses of Python's garbage collector short in a server that holds large tables.
 
 Reference counts free nearly everything; the collector is there for cycles, and requests make none. A
 full pass looks at every object: with 50,000 topics it takes 0.3 s, in which nobody is served. The

@@ -1,4 +1,4 @@
-"""Runs an event loop in a background thread for callers that have none (the blocking facade)."""
+"""Run an event loop in a background thread for callers that have none (the blocking facade)."""
 
 from __future__ import annotations
 

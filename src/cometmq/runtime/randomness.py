@@ -1,4 +1,4 @@
-"""Draws random numbers.
+"""Draw random numbers.
 
 Code that needs them takes a `Randomness` as a parameter, so a test can pass one with a seed. Do not
 use it for secrets: who sees enough of the numbers can predict the next ones.

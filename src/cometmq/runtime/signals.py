@@ -1,4 +1,4 @@
-"""Stops a process cleanly at SIGTERM or SIGINT or when its parent is gone, at once at a second signal."""
+"""Stop a process cleanly at SIGTERM or SIGINT or when its parent is gone, at once at a second signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does long work on the loop in slices, so that requests are served in between."""
+"""Do long work on the loop in slices, so that requests are served in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guesses which known word somebody meant who wrote an unknown one."""
+"""Guess which known word an unknown one was meant to be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says which clock, randomness, network, workers and state files the calling code has.
+"""Say which clock, randomness, network, workers and state files the calling code has.
 
 Code that makes an object which needs one of them and is given none takes those of `current()`. On a
 machine these are the machine's. The nodes of a virtual cluster have their own, so that a user's

@@ -1,4 +1,4 @@
-"""Creates the asyncio tasks of servers and clients. Each task belongs to an owner who ends it.
+"""Create the asyncio tasks of servers and clients. Each task belongs to an owner who ends it.
 
 No other module calls `create_task`, except `portal` for calls from other threads.
 """

@@ -1,4 +1,4 @@
-"""Makes the workers that wait for the disk, so that the loop does not.
+"""Make the workers that wait for the disk, so that the loop does not.
 
 Servers take `Workers` as a parameter, so a simulation can pass workers that do their work in the
 loop's thread, when it says so.

@@ -7,7 +7,7 @@ After a clean stop everything up to the end of the last queued record is known t
 Recovery checks the last three files up to that record, and puts records behind it into their
 queues. After a crash the scan starts at the newest file whose first record the checkpoint vouches
 for, and no queue unit of a record behind that place is trusted.
-Records that the checkpoint does not vouch for are written again in their places: if a sync failed
+Records that the checkpoint does not vouch for are written again in their places. If a sync failed
 before the crash, the kernel takes their pages for written, and no later sync would write them.
 """
 

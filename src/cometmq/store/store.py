@@ -35,7 +35,6 @@ from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACT
 from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.store.append import Appender, Arrival, Clock
 from cometmq.store.checkpoint import Checkpoint
-from cometmq.store.cleaner import Cleaner, Work, in_parts
 from cometmq.store.config import PAGE_SIZE, StoreConfig
 from cometmq.store.copying import RecordCopier
 from cometmq.store.files.disk import Disk
@@ -66,6 +65,7 @@ from cometmq.store.queues.queue_mender import QueueMender
 from cometmq.store.queues.queue_table import Extensions, QueueTable
 from cometmq.store.recovery import Progress, Recoverer, Recovery
 from cometmq.store.refusals import PageCacheWatch, RefusalCause
+from cometmq.store.retention.cleaner import Cleaner, Work, in_parts
 
 log = get_logger(__name__)
 
@@ -428,8 +428,8 @@ class MessageStore:
             return queue
         pending = self._pending_queues.get((topic, queue_id))
         if pending is None:
-            # The broker's own services (transactions, delayed messages) look at once at what they
-            # have stored.
+            # The broker's own services (transactions, delayed messages) look at once at messages
+            # that they have stored.
             at_once = self._make_readable if is_system_topic(topic) else None
             pending = self._pending_queues[topic, queue_id] = PendingQueue(queue, at_once)
         return pending
@@ -690,7 +690,7 @@ class MessageStore:
         if record.offset < self._ledger.deleted.get(record.topic, 0):
             # The queue has other messages at the same offsets, since its topic was made again.
             return True
-        # A body may hold what looks like a record at that very place.
+        # A body may hold bytes that look like a record at that very place.
         if record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
             return True
         queue = self.queues.find(record.topic, record.queue_id)
@@ -757,9 +757,9 @@ class MessageStore:
         put `limit` records or some more into their queues. For a slave, which appends nothing else.
 
         Returns whether records wait for their queues: then call `publish` until none does, and let
-        others have the loop in between. (`FlushTimers` does so, too, twice a second.) Whoever has
-        several parts at hand appends them with `limit` 0 and publishes then: many records at once
-        cost a third.
+        others have the loop in between. (`FlushTimers` does so, too, twice a second.) A caller with
+        several parts appends them with `limit` 0 and publishes then: many records at once cost a
+        third.
 
         Raises StoreError if the bytes are not those that this log lacks, StoreFullError or
         StoreStarvedError if they have no room; `replicated_end` then says from where to go on. That

@@ -1,4 +1,4 @@
-"""Asks a running cluster for the facts that a test asserts: messages, dead letters, how far a group
+"""Ask a running cluster for the facts that a test asserts: messages, dead letters, how far a group
 is.
 
     assert [order.body for order in await cluster.messages("orders", 2)] == [b"tea", b"milk"]

@@ -1,4 +1,4 @@
-"""Shows what a consumer group has still to consume, with the retries that wait for their delay."""
+"""Show what a consumer group has still to consume, with the retries that wait for their delay."""
 
 from __future__ import annotations
 

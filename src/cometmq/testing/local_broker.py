@@ -1,4 +1,4 @@
-"""Gives each test a fresh broker over real sockets, all in this process and on one loop thread.
+"""Give each test a fresh broker over real sockets, all in this process and on one loop thread.
 
     with LocalBrokers() as brokers:
         with brokers.fresh() as broker:

@@ -1,4 +1,4 @@
-"""Offers the ports that tests of users hold for their servers."""
+"""Offer the ports that tests of users hold for their servers."""
 
 from cometmq.runtime.sockets.ports import HeldPort
 

@@ -1,4 +1,4 @@
-"""Provides test cases for unittest: a cluster in virtual time, or a broker over real sockets.
+"""Provide test cases for unittest: a cluster in virtual time, or a broker over real sockets.
 
 class Billing(VirtualTestCase):
     async def test_an_order_is_billed(self):

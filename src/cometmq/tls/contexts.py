@@ -1,4 +1,4 @@
-"""Sets up TLS for the connections of clients (Java: TlsSystemConfig, TlsHelper)."""
+"""Set up TLS for the connections of clients (Java: TlsSystemConfig, TlsHelper)."""
 
 from __future__ import annotations
 

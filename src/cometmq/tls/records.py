@@ -1,4 +1,4 @@
-"""Hands what a TLS connection has read to OpenSSL some records at a time.
+"""Hand what a TLS connection has read to OpenSSL some records at a time.
 
 OpenSSL goes through all records that it has before it returns, and a peer can ask by a record of 27
 bytes for new keys (RFC 8446, 4.6.3), which takes 20 to 40 microseconds and yields nothing that a server

@@ -11,11 +11,11 @@ import pytest
 from tests.unit.admin.fake_cluster import MASTERS, A, B, FakeCluster, answer, cluster_info
 
 from cometmq.admin.explain import disk, restart, write
-from cometmq.admin.explain.group_causes import judge
-from cometmq.admin.explain.group_facts import GroupFacts
+from cometmq.admin.explain.groups.group_causes import judge
+from cometmq.admin.explain.groups.group_facts import GroupFacts
 from cometmq.admin.explain.inquiry import Inquiry, Place, Told
-from cometmq.admin.explain.message_causes import judge as judge_message
-from cometmq.admin.explain.message_facts import MessageFacts
+from cometmq.admin.explain.messages.message_causes import judge as judge_message
+from cometmq.admin.explain.messages.message_facts import MessageFacts
 from cometmq.admin.explain.records import Cause, Explanation, Reason, RestartCost, Unasked
 from cometmq.admin.explain.room import Explanations
 from cometmq.admin.explain.selecting import Sample, selected

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.client.fakes import FakeInstance
 from tests.waits import until
 
-from cometmq.client.consuming.consumption import Cause, Consumption, committing
+from cometmq.client.consuming.listeners.consumption import Cause, Consumption, committing
 from cometmq.client.membership.offset_store import RemoteOffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import RemoteError

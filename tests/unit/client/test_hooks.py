@@ -10,8 +10,8 @@ from tests.waits import WAIT_S
 
 import cometmq
 import cometmq.aio
-from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
-from cometmq.client.consuming.listening import ConsumeJob
+from cometmq.client.consuming.listeners.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.consuming.listeners.listening import ConsumeJob
 from cometmq.client.hooks import (
     CheckForbiddenHook,
     CommunicationMode,

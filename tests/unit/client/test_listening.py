@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from tests.waits import WAIT_S, until
 
-from cometmq.client.consuming import listening
-from cometmq.client.consuming.listening import (
+from cometmq.client.consuming.listeners import listening
+from cometmq.client.consuming.listeners.listening import (
     ConsumeJob,
     ListenerRunner,
     TaskRunner,
     ThreadRunner,
     listener_runner,
 )
-from cometmq.client.consuming.nothing_returned import refusing_none
+from cometmq.client.consuming.listeners.nothing_returned import refusing_none
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue

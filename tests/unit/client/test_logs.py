@@ -61,9 +61,9 @@ def test_a_traceback_is_the_applications_to_format() -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
-    logger = logging.getLogger("cometmq.client.consuming.listening")
+    logger = logging.getLogger("cometmq.client.consuming.listeners.listening")
     logger.addHandler(handler)
-    log = get_logger("cometmq.client.consuming.listening")
+    log = get_logger("cometmq.client.consuming.listeners.listening")
     try:
         try:
             raise ValueError("100 % wrong")
@@ -73,10 +73,10 @@ def test_a_traceback_is_the_applications_to_format() -> None:
     finally:
         logger.removeHandler(handler)
     lines = stream.getvalue().splitlines()
-    first = "WARNING:cometmq.client.consuming.listening:event='the listener failed' queue='t@b:0'"
+    first = "WARNING:cometmq.client.consuming.listeners.listening:event='the listener failed' queue='t@b:0'"
     assert lines[:2] == [first, "Traceback (most recent call last):"]
     assert lines.count("ValueError: 100 % wrong") == 2
-    assert "ERROR:cometmq.client.consuming.listening:event='so did this'" in lines
+    assert "ERROR:cometmq.client.consuming.listeners.listening:event='so did this'" in lines
 
 
 def test_an_exception_reaches_handlers_as_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.client.fakes import FakeInstance
 from tests.waits import WAIT_S, until
 
-from cometmq.client.consuming.consumption import Cause
-from cometmq.client.consuming.orderly import OrderlyConsumption, committing_in_order
+from cometmq.client.consuming.listeners.consumption import Cause
+from cometmq.client.consuming.listeners.orderly import OrderlyConsumption, committing_in_order
 from cometmq.client.membership.offset_store import RemoteOffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import RemoteError

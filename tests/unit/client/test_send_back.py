@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.client.fakes import FakeInstance, route, send_ok
 
-from cometmq.client.consuming.send_back import Returns
+from cometmq.client.consuming.listeners.send_back import Returns
 from cometmq.model.message import MessageExt
 from cometmq.model.names import AUTO_CREATE_TOPIC
 from cometmq.protocol.codes import RequestCode

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive import differences
 from cometmq.pipelines.archive.layout import Hour
+from cometmq.pipelines.archive.proving import differences
 
 
 def test_differences_that_are_not_listed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

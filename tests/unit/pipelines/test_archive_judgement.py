@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from cometmq.model.queue import MessageQueue
-from cometmq.pipelines.archive.inventory import Inventory, take_inventory
-from cometmq.pipelines.archive.judgement import Evidence, Judgement, safe_ranges
 from cometmq.pipelines.archive.layout import (
     DataFile,
     Figures,
@@ -20,8 +18,10 @@ from cometmq.pipelines.archive.layout import (
     Manifest,
     QueueState,
 )
+from cometmq.pipelines.archive.proving.inventory import Inventory, take_inventory
+from cometmq.pipelines.archive.proving.judgement import Evidence, Judgement, safe_ranges
+from cometmq.pipelines.archive.proving.spans import length, runs, within, without
 from cometmq.pipelines.archive.schemas import ALL, COMPACT
-from cometmq.pipelines.archive.spans import length, runs, within, without
 from cometmq.pipelines.locations import Location, located
 from cometmq.spark.gaps import Gap
 

@@ -17,7 +17,6 @@ from tests.unit.pipelines.objects import Objects
 from cometmq.errors import ConfigError
 from cometmq.pipelines.archive import lease
 from cometmq.pipelines.archive.commits import Archive, Commit
-from cometmq.pipelines.archive.inventory import take_inventory
 from cometmq.pipelines.archive.layout import (
     DataFile,
     Hour,
@@ -27,6 +26,7 @@ from cometmq.pipelines.archive.layout import (
     SafeRange,
     State,
 )
+from cometmq.pipelines.archive.proving.inventory import take_inventory
 from cometmq.pipelines.archive.schemas import ALL
 from cometmq.pipelines.archive.staging import staged_files
 from cometmq.pipelines.locations import Location

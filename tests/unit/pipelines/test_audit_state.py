@@ -11,7 +11,7 @@ from tests.unit.pipelines.dying import MOST_STEPS, die_at
 from cometmq.errors import ConfigError
 from cometmq.pipelines.audit.found import Found, folded, merged
 from cometmq.pipelines.audit.settings import Config
-from cometmq.pipelines.audit.stream_state import (
+from cometmq.pipelines.audit.streaming.stream_state import (
     Judged,
     Place,
     State,

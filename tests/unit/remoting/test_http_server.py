@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.waits import WAIT_S, until
 
 from cometmq.errors import ConfigError
-from cometmq.remoting.http_server import (
+from cometmq.remoting.http.http_server import (
     MAX_HEAD_BYTES,
     HttpAnswer,
     HttpRequest,

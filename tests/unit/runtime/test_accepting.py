@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from tests.waits import WAIT_S
 
-from cometmq.remoting.http_server import HttpServer
+from cometmq.remoting.http.http_server import HttpServer
 from cometmq.runtime.loop import new_event_loop
 from cometmq.runtime.sockets.network import TcpNetwork
 

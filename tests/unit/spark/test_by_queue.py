@@ -6,8 +6,8 @@ import pytest
 
 from cometmq.errors import IllegalArgumentError
 from cometmq.model.queue import MessageQueue
-from cometmq.spark.by_queue import EARLIEST, LATEST, offsets_option, times_option
 from cometmq.spark.options import Options
+from cometmq.spark.ranges.by_queue import EARLIEST, LATEST, offsets_option, times_option
 
 QUEUES = [MessageQueue("orders", broker, at) for broker in ("a", "b") for at in (0, 1)]
 

@@ -18,7 +18,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.offline.marks import offline_hold
 from cometmq.store.offline.store import open_offline
-from cometmq.store.retention import Disks, Hold, Plan, Policy, plan
+from cometmq.store.retention.retention import Disks, Hold, Plan, Policy, plan
 from cometmq.store.store import MessageStore
 
 GROUP = "archive"

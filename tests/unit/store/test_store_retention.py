@@ -25,7 +25,7 @@ from cometmq.store.files.disk import Disk, DiskUsage
 from cometmq.store.offline.check import Area
 from cometmq.store.offline.repair import check
 from cometmq.store.refusals import RefusalCause
-from cometmq.store.retention import Disks, Fate, LogFile, Plan, Policy, plan, surprises
+from cometmq.store.retention.retention import Disks, Fate, LogFile, Plan, Policy, plan, surprises
 from cometmq.store.store import MessageStore
 
 HOUR = 3_600_000

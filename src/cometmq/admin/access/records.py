@@ -1,4 +1,4 @@
-"""Defines users and policies of access control, and writes them as requests have them."""
+"""Define users and policies of access control, and write them as requests have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Manages who may do what: users and policies of ACL 2.0, accounts of ACL 1.0.
+"""Manage who may do what: users and policies of ACL 2.0, accounts of ACL 1.0.
 
 Commands of mqadmin: createUser, updateUser, deleteUser, getUser, listUser, copyUser, createAcl,
 updateAcl, deleteAcl, getAcl, listAcl, copyAcl, and those of `accounts`.
@@ -216,8 +216,8 @@ class Access(Accounts):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Add to what a subject such as `User:name` may do; its resources must have no policy
-        yet.
+        """Give a subject such as `User:name` further rights; it must have no policy for these
+        resources yet.
         """
         return await self._put(
             requests.AUTH_CREATE_ACL,

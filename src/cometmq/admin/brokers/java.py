@@ -1,4 +1,4 @@
-"""Manages what only Java's brokers have: cold data, read-ahead, slaves that copy, RocksDB.
+"""Manage what only Java's brokers have: cold data, read-ahead, slaves that copy, RocksDB.
 
 Commands of mqadmin: getColdDataFlowCtrInfo, updateColdDataFlowCtrGroupConfig,
 removeColdDataFlowCtrGroupConfig, setCommitLogReadAheadMode, resetMasterFlushOffset,

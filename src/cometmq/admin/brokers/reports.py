@@ -1,4 +1,4 @@
-"""Says what brokers count and know of themselves: statistics, progress, delays, slaves.
+"""Say what brokers count and know of themselves: statistics, progress, delays, slaves.
 
 Commands of mqadmin: statsAll, brokerConsumeStats, haStatus, getBrokerEpoch,
 checkRocksdbCqWriteProgress.

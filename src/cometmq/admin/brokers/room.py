@@ -1,4 +1,4 @@
-"""Lists clusters and brokers; reads and changes the configuration, state and retention of brokers.
+"""List clusters and brokers; read and change the configuration, state and retention of brokers.
 
 Commands of mqadmin: clusterList, brokerStatus, getBrokerConfig, updateBrokerConfig, wipeWritePerm,
 addWritePerm, cleanExpiredCQ, cleanUnusedTopic, deleteExpiredCommitLog.
@@ -76,8 +76,8 @@ class Brokers(BrokerReports, JavaBrokers):
         self, *, cluster: str | None = None, topic: str | None = None
     ) -> dict[str, CometMQError]:
         """Return, by broker name, why expected brokers of a cluster, of a topic, or of all clusters
-        cannot be asked: a name server of CometMQ lost the broker within the last day without an
-        unregistration, or only slaves of the name are registered.
+        cannot be asked. Either a name server of CometMQ lost the broker within the last day without
+        an unregistration, or only slaves of the name are registered.
         """
         if topic is None:
             return await self._servers.missing(cluster=cluster)

@@ -1,1 +1,1 @@
-"""Answers questions such as why a group is behind, with evidence and remedies."""
+"""Answer questions such as why a group is behind, with evidence and remedies."""

@@ -1,4 +1,4 @@
-"""Explains which commit-log file brokers delete next, and when."""
+"""Explain which commit-log file brokers delete next, and when."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def judge(
     settings: Told[Mapping[str, str]] | None,
     unasked: tuple[Unasked, ...] = (),
 ) -> Reason:
-    """Say what one broker deletes next, by what it reported."""
+    """Say what one broker deletes next, by its report."""
     if info is None:
         return away(place, unasked)
     evidence = [

@@ -1,4 +1,4 @@
-"""Asks servers for the facts of one explanation, within a deadline and a number of requests."""
+"""Ask servers for the facts of one explanation, within a deadline and a number of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explains why groups are behind, messages not delivered and writes refused, and what comes next."""
+"""Explain why groups are behind, messages not delivered and writes refused, and what comes next."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Final
 
 from cometmq.admin.absent import Absent
 from cometmq.admin.explain.disk import explain_disk
-from cometmq.admin.explain.group_causes import judge
-from cometmq.admin.explain.group_facts import collect, unknown_group
+from cometmq.admin.explain.groups.group_causes import judge
+from cometmq.admin.explain.groups.group_facts import collect, unknown_group
 from cometmq.admin.explain.inquiry import Inquiry, Step
-from cometmq.admin.explain.message_causes import judge as judge_message
-from cometmq.admin.explain.message_facts import follow
+from cometmq.admin.explain.messages.message_causes import judge as judge_message
+from cometmq.admin.explain.messages.message_facts import follow
 from cometmq.admin.explain.records import (
     DiskExplanation,
     GroupExplanation,
@@ -82,7 +82,7 @@ class Explanations(Room):
         deadline_s: float = DEADLINE_S,
         on_step: Step | None = None,
     ) -> MessageExplanation:
-        """Say where a message is, and what became of it in each group of its topic or in one.
+        """Say where a message is, and its state in each group of its topic or in one.
 
         `message_id` is an offset id or, with the topic, a unique id. Raises IllegalArgumentError for
         an id that no broker of the cluster has made, if no topic is named, and RemoteError

@@ -1,4 +1,4 @@
-"""Decides, as a broker does, which messages a subscription selects."""
+"""Decide, as a broker does, which messages a subscription selects."""
 
 from __future__ import annotations
 

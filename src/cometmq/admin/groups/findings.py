@@ -1,4 +1,4 @@
-"""Judges what the members of a consumer group report of themselves (Java: ConsumerRunningInfo).
+"""Judge what the members of a consumer group report of themselves (Java: ConsumerRunningInfo).
 
 Nothing here asks a server.
 """

@@ -1,4 +1,4 @@
-"""Finds the offsets of queues and groups, and moves those of groups.
+"""Find the offsets of queues and groups, and move those of groups.
 
 Commands of mqadmin: resetOffsetByTime, skipAccumulatedMessage, cloneGroupOffset.
 

@@ -1,4 +1,4 @@
-"""Lists producers. Commands of mqadmin: producerConnection, producer."""
+"""List producers. Commands of mqadmin: producerConnection, producer."""
 
 from __future__ import annotations
 

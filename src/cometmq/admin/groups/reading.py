@@ -1,4 +1,4 @@
-"""Shows the time up to which groups have read a topic, and sets which topics they may read.
+"""Show the time up to which groups have read a topic, and set which topics they may read.
 
 Command of mqadmin: setConsumeMode. Java: MQAdminExt.queryConsumeTimeSpan,
 updateAndGetGroupReadForbidden.

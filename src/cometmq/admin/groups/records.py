@@ -1,4 +1,4 @@
-"""Defines the records of consumer groups and their members, and which fields a group has."""
+"""Define the records of consumer groups and their members, and which fields a group has."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ class GroupProgress:
 class RunningInfo:
     """Holds what a member of a group reports of itself.
 
-    `topics` has its rates by topic, `stacks` the stacks of its threads if they were asked for, `popped` the queues
-    that it pops, those with the id -1 for all queues of a broker.
+    `topics` has its rates by topic, `stacks` the stacks of its threads if they were asked for,
+    `popped` the queues that it pops; the queue id -1 stands for all queues of a broker.
     """
 
     client_id: str

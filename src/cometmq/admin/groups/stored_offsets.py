@@ -1,4 +1,4 @@
-"""Asks brokers for the offsets that they have stored for groups."""
+"""Ask brokers for the offsets that they have stored for groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists and revives messages that nobody consumes: dead letters and abandoned half messages.
+"""List and revive messages that nobody consumes: dead letters and abandoned half messages.
 
 Java: MQAdminExt.resumeCheckHalfMessage. For dead letters Java has only its console.
 """

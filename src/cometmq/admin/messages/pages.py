@@ -1,4 +1,4 @@
-"""Reads the messages of a topic a page at a time, from all of its queues in the order of time.
+"""Read the messages of a topic a page at a time, from all of its queues in the order of time.
 
 A queue is only in order by itself, so a page merges the queues. Its cursor is the place in each queue
 at which the next page goes on, which holds no state at any server. The work for one page is bounded:

@@ -1,4 +1,4 @@
-"""Reads stored messages as Java's tools do: by pulls of a group that every broker knows."""
+"""Read stored messages as Java's tools do: by pulls of a group that every broker knows."""
 
 from __future__ import annotations
 

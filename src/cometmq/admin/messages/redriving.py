@@ -1,4 +1,4 @@
-"""Redrives chosen dead letters, and reports what became of each."""
+"""Redrive chosen dead letters, and report what became of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds messages, says who has consumed them, and sends or consumes them again.
+"""Find messages, say who has consumed them, and send or consume them again.
 
 Commands of mqadmin: queryMsgById, queryMsgByUniqueKey, queryMsgByKey, queryMsgTraceById.
 """

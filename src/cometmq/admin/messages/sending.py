@@ -1,4 +1,4 @@
-"""Sends a message for operators: a new one, or one that was stored, again."""
+"""Send a message for operators: a new one, or one that was stored, again."""
 
 from __future__ import annotations
 

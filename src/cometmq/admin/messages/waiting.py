@@ -1,4 +1,4 @@
-"""Lists messages that wait at brokers: for their time, or for the end of their transaction.
+"""List messages that wait at brokers: for their time, or for the end of their transaction.
 
 mqadmin has no command for them. Brokers keep them in topics of their own (Java:
 ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceImpl).

@@ -1,4 +1,4 @@
-"""Defines the records of a topic's queues."""
+"""Define the records of a topic's queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes, changes, deletes and lists topics, and shows their routes and statistics.
+"""Make, change, delete and list topics, and show their routes and statistics.
 
 Commands of mqadmin: updateTopic, updateTopicList, updateTopicPerm, deleteTopic, topicList,
 topicRoute, topicStatus, topicClusterList, updateOrderConf.

@@ -1,4 +1,4 @@
-"""Checks what operators give of a topic, and writes it as requests have it."""
+"""Check what operators give of a topic, and write it as requests have it."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ A message is due in a slot, TIMER_OUT_MS: the wanted time rounded down to a mult
 precision, or one precision earlier if the wanted time is such a multiple. A slot is delivered one
 precision after its time, so that no message is early and none much later than the precision. A
 record with TIMER_DEL_UNIQKEY recalls the message of its own topic that has that unique id, in the same
-slot. Otherwise a client that may send to one topic could recall messages that others have sent to
-theirs: any send may have that property, as Java's clients had it before there was a request for it.
+slot. Otherwise a client that may send to one topic could recall messages of other topics, because
+any send may have that property. (Java's clients used it before there was a request for recalls.)
 
 The tags code of a unit is the slot, negative for a recall (a Java broker puts the hash of the tags
 there and does not read it). No clock is read here: callers pass the time.

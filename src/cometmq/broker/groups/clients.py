@@ -2,7 +2,7 @@
 
 Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelInfo.
 
-Longer than 500 lines: members, subscriptions, their index and what they count for change together.
+Longer than 500 lines: members, subscriptions, their index and their limits change together.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class ConsumerGroup:
     """The live members of a consumer group and the topics that they subscribe to.
 
     `fingerprint` is that of the last heartbeat that named the group: 0 if that heartbeat had none,
-    None before the first heartbeat. `subscription_bytes` is what the subscriptions take, and
-    `brought_by` the connection that changed them last.
+    None before the first heartbeat. `subscription_bytes` is the memory that the subscriptions take,
+    and `brought_by` the connection that changed them last.
     """
 
     name: str
@@ -95,10 +95,11 @@ class ClientManager:
     """Keeps the members of all groups, as heartbeats name them. For the loop's thread only.
 
     The functions in `on_members_changed` are called with a consumer group's name and its members
-    whenever a member joins or leaves or the set of topics changes, the functions in `on_subscriptions` with
-    a group's name and its subscriptions at each heartbeat that has them, to take in their expressions
-    in steps. The functions in `on_taken_in` are called with the group's name after the last step, and the
-    functions in `on_reselected` with a topic for which a group's expression has changed.
+    whenever a member joins or leaves, or the set of topics changes. The functions in
+    `on_subscriptions` are called with a group's name and its subscriptions at each heartbeat that
+    has them, to take in their expressions in steps. The functions in `on_taken_in` are called with the group's name
+    after the last step, and the functions in `on_reselected` with a topic for which a group's
+    expression has changed.
     """
 
     def __init__(self, clock: Clock) -> None:

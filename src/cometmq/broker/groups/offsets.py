@@ -63,8 +63,8 @@ class ConsumerOffsetManager:
 
     A reset is stored at once, and also kept in `resets` until a member pulls from the new offset.
     Until then each pull from another offset is answered with the new one, and commits for the queue
-    are ignored: an answer may be lost with its connection, and then the member continues and
-    commits where it was.
+    are ignored. The reason: if an answer is lost with its connection, the member goes on, and
+    commits, where it was.
 
     Before committing for a client, the caller must check that the queue exists and reaches that
     far. `max_count` bounds the number of offsets kept; `ignored_count` counts offsets that came
@@ -194,8 +194,8 @@ class ConsumerOffsetManager:
         of later commits. Offsets that the master does not have stay, too. Beyond `max_count` no new
         offset is taken.
 
-        `asked_at` is what `commits_here` was when the master was asked. Its answer may be older
-        than a later commit here, which stays unless the master's consumers were reset.
+        `asked_at` is the value that `commits_here` had when the master was asked. Its answer may be
+        older than a later commit here, which stays unless the master's consumers were reset.
 
         Resets that the master's members have not followed yet are kept for the time when this
         broker becomes the master; before that no consumer is reset here.

@@ -18,7 +18,7 @@ from cometmq.broker.parts import Parts
 from cometmq.broker.traffic import Traffic
 from cometmq.model.measures.lag import waiting_from
 from cometmq.model.names import is_retry_topic
-from cometmq.remoting.http_server import HttpAnswer, HttpRequest, json_answer, text
+from cometmq.remoting.http.http_server import HttpAnswer, HttpRequest, json_answer, text
 from cometmq.runtime.slices import run_slices
 
 # How long autoscalers that ask for the same group share an answer, and for how many of them.

@@ -19,7 +19,7 @@ from cometmq.metrics.catalogue import REST
 from cometmq.metrics.exposition import Exposition
 from cometmq.model.measures.histogram import BUCKETS, SIZE_BITS, bounds
 from cometmq.model.names import DLQ_PREFIX
-from cometmq.remoting.monitoring import LATENCY_BOUNDS_S
+from cometmq.remoting.http.monitoring import LATENCY_BOUNDS_S
 
 # Looks into the log for the ages of messages in one scrape, 10 to 20 µs each where its pages are in
 # memory, and the time that they may take where these are on disk only. Beyond them an age is that of

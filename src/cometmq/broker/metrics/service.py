@@ -19,7 +19,7 @@ from cometmq.broker.transactions.service import TransactionService
 from cometmq.metrics import catalogue as m
 from cometmq.metrics.exposition import Exposition
 from cometmq.model.sysflag import PERM_WRITE
-from cometmq.remoting.monitoring import Monitoring
+from cometmq.remoting.http.monitoring import Monitoring
 
 
 class Metrics(Service):

@@ -15,7 +15,7 @@ from cometmq.broker.transactions.service import TransactionService
 from cometmq.metrics import catalogue as m
 from cometmq.metrics.exposition import Exposition
 from cometmq.protocol.codes import MQVersion
-from cometmq.remoting.monitoring import LATENCY_BOUNDS_S
+from cometmq.remoting.http.monitoring import LATENCY_BOUNDS_S
 
 _STORAGE: Final = ("local", "disk")
 _REMOTING: Final = "remoting"

@@ -102,8 +102,9 @@ class Registration:
         self._coming_back: set[str] = set()
         # Name servers of which the log says that they do not answer.
         self._out: set[str] = set()
-        # Name servers that let a registration wait for longer than an announcement may, so no change
-        # waits for them; and those of them that get the table because of a change, once they answer.
+        # Name servers that answered a registration later than an announcement may wait, so no
+        # change waits for them; and those of them that get the table because of a change, once they
+        # answer.
         self._late: set[str] = set()
         self._behind: set[str] = set()
         # Why name servers refuse registrations, as the log has it already.

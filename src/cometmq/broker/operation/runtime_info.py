@@ -43,7 +43,7 @@ from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.header import NoHeader
 from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
-from cometmq.store.retention import Plan
+from cometmq.store.retention.retention import Plan
 
 _UNITS: Final = "KMGTPE"
 # Java: BrokerConfig.

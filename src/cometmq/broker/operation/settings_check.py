@@ -28,7 +28,7 @@ from cometmq.runtime.sockets.addresses import (
     reach_of,
 )
 from cometmq.store.config import StoreConfig
-from cometmq.store.retention import surprises
+from cometmq.store.retention.retention import surprises
 from cometmq.tls.certificate_files import WARN_BEFORE_S
 from cometmq.tls.server import certificate_left_s
 

@@ -1,4 +1,4 @@
-"""Makes once what many ask for at the same time."""
+"""Make an answer once for all that ask for it at the same time."""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@ hidden. Arrays of up to _CHUNK messages make a list in the order of offsets, so 
 binary searches and moves at most 12 KB, however many messages are in flight. Chunks that have become small are
 joined, so memory follows the number in flight, in whatever order messages are acknowledged.
 
-Runs of offsets with common times would take less memory while nothing is acknowledged, and more as soon as every
-second message is; they would have to be split and joined. docs/internals/pop.md has the figures.
+Runs of offsets with common times would take less memory while nothing is acknowledged, but more as
+soon as every second message is. Runs would also have to be split and joined. docs/internals/pop.md
+has the figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Join the table of what is in flight with the store: changes go to the log, committed offsets to the groups' table.
+"""Join the table of messages in flight with the store: changes go to the log, committed offsets to
+the groups' table.
 
 For the loop's thread only, except for `open`, which reads the log in any thread before there is a loop's work.
 """
@@ -201,9 +202,9 @@ class PopState:
         self._commits_at = loop.call_later(_COMMIT_PERIOD_S, self._commit)
 
     def _commit(self) -> None:
-        """Commit what was done a moment ago, if the disk has the log of it. The groups' table may reach the disk
-        before the log does: after a loss of power it would say of messages that they are done, and the log would
-        have neither that they were popped nor their copies.
+        """Commit what was done a moment ago, if the disk has the log of it. The groups' table may
+        reach the disk before the log does. After a loss of power it would then count messages as
+        done of which the log has neither the pops nor the copies.
         """
         self._commits_at = None
         end, offsets = self._unsafe

@@ -89,8 +89,8 @@ HEARTBEAT_WAIT_S: float = 1.0
 _AHEAD: Final = frozenset(
     {ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.FILTER_DATA_NOT_LATEST}
 )
-# How often a pull waits for the disk: for its part of the queue, for its messages, and once more where
-# memory is so short that what was read is gone again.
+# How often a pull waits for the disk: for its part of the queue, for its messages, and once more
+# where memory is so short that the pages are gone again.
 _MOST_READS: Final = 3
 
 
@@ -106,8 +106,8 @@ class ForbiddenType(IntEnum):
 
 @dataclass(slots=True)
 class _Scan:
-    """Holds what one pull selects, the tests that are under way for it, what was found so far if it goes
-    on, and the work that it may still do, in units of WorkBudget.
+    """Holds the selection of one pull, the tests that are under way for it, the messages found so
+    far if it goes on, and the work that it may still do, in units of WorkBudget.
     """
 
     wanted: MessageFilter

@@ -46,8 +46,8 @@ class KnownMaster:
         """Return the addresses where the broker that sends the log may be asked who it is.
 
         The first one is the port in front of haMasterAddress, at which brokers listen for clients
-        unless haListenPort says otherwise: that broker sends the log, whatever broker the name
-        servers take for the master.
+        unless haListenPort says otherwise. The broker there sends the log, even if the name servers
+        take another one for the master.
         """
         return list(dict.fromkeys(a for a in (self._beside, self._told_address) if a))
 

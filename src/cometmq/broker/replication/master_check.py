@@ -1,5 +1,5 @@
-"""Ask other brokers who they are: the one that shall be a slave's master, before anything is taken
-from it; and one that has our name and id already, before we start beside it.
+"""Ask other brokers for their identity: a slave's future master, before anything is copied from it;
+and a broker that has our name and id already, before we start beside it.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ def serve_reads_while(handlers: Handlers, reason_not_to: Callable[[], str | None
     """Have a slave refuse pulls, commits and questions about offsets as long as there is a reason. Call
     it as `bar_writes`.
 
-    At the end of a log that has diverged, queue offsets belong to other messages than on the master:
-    a group that read and committed them would skip the master's, and a reader that takes an end from
-    here would wait for messages that the master has not.
+    At the end of a log that has diverged, queue offsets belong to other messages than on the
+    master. A group that read and committed them would skip the master's messages, and a reader that
+    takes an end from here would wait for messages that the master does not have.
     """
 
     def check() -> None:

@@ -20,7 +20,7 @@ from cometmq.remoting.connection import Connection
 from cometmq.remoting.dispatch import Handlers
 from cometmq.runtime.tasks import TaskOwner
 from cometmq.runtime.workers import Workers
-from cometmq.store.cleaner import Work
+from cometmq.store.retention.cleaner import Work
 from cometmq.store.store import MessageStore
 
 log = get_logger(__name__)

@@ -13,7 +13,7 @@ from cometmq.broker.storage.indexing import Indexing
 from cometmq.broker.storage.query_handlers import QueryHandlers
 from cometmq.broker.storage.queue_query import QueueQuery
 from cometmq.runtime.state_files.state_writer import LOOK_PERIOD_S
-from cometmq.store.cleaner import Work
+from cometmq.store.retention.cleaner import Work
 
 
 class Storage(Service):

@@ -6,8 +6,8 @@ the journal. After a clean stop there is no journal. Java has no counterpart; it
 table for each topic.
 
 Java knows no journal. So while the table is small, and written in milliseconds, a new topic counts
-as durable only when `topics.json` has it, too: a Java broker that opens the store after a kill finds
-every topic of an acknowledged message.
+as durable only when `topics.json` has it, too. A Java broker that opens the store after a kill then
+finds every topic of an acknowledged message.
 
 A line is the CRC-32 of the rest in eight hex digits, a blank, and the JSON of a `TopicChange`. The
 first line has the version of `topics.json` that the journal continues, and no change. A damaged
@@ -126,8 +126,8 @@ class TopicJournal:
         self._folded = 0
         self._base = DataVersion()
         self._fold_due = False
-        # `topics.json` is being written with the last change, and what waits for the disk waits for
-        # that, too.
+        # `topics.json` is being written with the last change, and requests that wait for the disk
+        # wait for that, too.
         self._folds_at_once = False
         # The journal, or `topics.json`, has all changes up to this position.
         self._journaled = 0

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator
 from cometmq.broker.parts import Parts, Service
 from cometmq.broker.tables import BrokerTables
 from cometmq.broker.topics.topic_handlers import TopicHandlers
-from cometmq.store.cleaner import Work
+from cometmq.store.retention.cleaner import Work
 
 
 class Topics(Service):

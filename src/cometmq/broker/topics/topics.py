@@ -180,9 +180,9 @@ class TopicManager:
     def copy(self, master: TopicConfigSerializeWrapper) -> Iterator[None]:
         """Make the table that of the master, in steps; its version comes last.
 
-        The topics that the broker itself makes stay. The queues of a topic that goes stay, too, as
-        on Java's slaves: a version has no place in the log, so nobody knows which of the messages
-        there belong to a topic that was made again under the same name.
+        The topics that the broker itself makes stay. The queues of a removed topic stay, too, as on
+        Java's slaves: a version has no place in the log, so it is unknown which messages there
+        belong to a topic that was made again under the same name.
         """
         wanted = master.topic_config_table
         gone = [

@@ -132,8 +132,8 @@ class TransactionChecker:
         return None
 
     def catch_up(self, count: int) -> bool:
-        """Copy up to `count` messages that were not due but lie in front of one that was, so that
-        the consumed offset passes the copies that were replaced; return False when none is left.
+        """Copy up to `count` messages that were not due but lie in front of one that was. The
+        consumed offset can then pass the copies that were replaced. Return False when none is left.
 
         Java does the same with messages within their immunity time.
         """

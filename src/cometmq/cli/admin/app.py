@@ -1,4 +1,4 @@
-"""Has the table of mqadmin's commands, and loads the module of the command that is called.
+"""Hold the table of mqadmin's commands, and load the module of the command that is called.
 
 A command starts in a fraction of a second only if the other ninety are not built.
 """

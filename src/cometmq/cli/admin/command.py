@@ -1,4 +1,4 @@
-"""Gives every command of `cometmq admin` its connection, its output, its confirmation and its status.
+"""Give every command of `cometmq admin` its connection, its output, its confirmation and its status.
 
 A command is an asynchronous function of a `Run` and of mqadmin's options. The decorator `command`
 adds the options that all commands have. `-o` is the form of the output everywhere; an option of

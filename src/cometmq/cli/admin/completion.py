@@ -1,4 +1,4 @@
-"""Completes names that the cluster knows: topics, groups, clusters and brokers.
+"""Complete names that the cluster knows: topics, groups, clusters and brokers.
 
 A shell waits for the completion, so the name server has a short time to answer. Nothing is completed,
 and nothing is printed, if it does not.

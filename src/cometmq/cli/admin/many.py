@@ -1,4 +1,4 @@
-"""Asks about many things, a limited number at a time, and shows how many are done."""
+"""Ask about many things, a limited number at a time, and show how many are done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints results of `cometmq admin`: a table for people, JSON, CSV and YAML for programs."""
+"""Print results of `cometmq admin`: a table for people, JSON, CSV and YAML for programs."""
 
 from __future__ import annotations
 

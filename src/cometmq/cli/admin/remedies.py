@@ -1,4 +1,4 @@
-"""Names commands where the texts of `AdminClient` name its calls: users of a shell have no calls."""
+"""Name commands where the texts of `AdminClient` name its calls: users of a shell have no calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parses the times that options of `cometmq admin` take."""
+"""Parse the times that options of `cometmq admin` take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines `cometmq bench producer` and `consumer`, with the options of Java's benchmark programs.
+"""Define `cometmq bench producer` and `consumer`, with the options of Java's benchmark programs.
 
 An option of Java's that the benchmark cannot honour is refused by name, never ignored.
 """

@@ -1,4 +1,4 @@
-"""Does the work of `cometmq bench consumer` (Java:
+"""Do the work of `cometmq bench consumer` (Java:
 org.apache.rocketmq.example.benchmark.Consumer).
 """
 

@@ -1,4 +1,4 @@
-"""Does the work of `cometmq bench producer` (Java:
+"""Do the work of `cometmq bench producer` (Java:
 org.apache.rocketmq.example.benchmark.Producer).
 """
 

@@ -1,4 +1,4 @@
-"""Bounds the run of a benchmark and has it report meanwhile."""
+"""Bound the run of a benchmark, and report while it goes on."""
 
 from __future__ import annotations
 

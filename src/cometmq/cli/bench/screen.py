@@ -1,4 +1,4 @@
-"""Shows a benchmark: Java's report lines, a live line on a terminal, a table at the end."""
+"""Show a benchmark: Java's report lines, a live line on a terminal, a table at the end."""
 
 from __future__ import annotations
 

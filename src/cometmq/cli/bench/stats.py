@@ -1,4 +1,4 @@
-"""Counts for a benchmark: latencies in a histogram, and which offsets of a queue came."""
+"""Count for a benchmark: latencies in a histogram, and which offsets of a queue came."""
 
 from __future__ import annotations
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cometmq.cli.forms import Form
-from cometmq.cli.servers.serving import LogFileMib, LogFiles, LogFormat, LogLevel, LogPath, Open
+from cometmq.cli.servers.log_options import LogOptions, begin_log
+from cometmq.cli.servers.serving import Open
+from cometmq.cli.spread import spread
 from cometmq.errors import ConfigError
-from cometmq.logs.file import FILE_MIB, KEPT_FILES
 
 if TYPE_CHECKING:
     from cometmq.cli.dev.console import DevConsole
@@ -123,6 +124,7 @@ _Output = Annotated[
 ]
 
 
+@spread
 def dev(
     port: _Port = 9876,
     broker_port: _BrokerPort = 10911,
@@ -142,24 +144,19 @@ def dev(
     output: _Output = Form.TABLE,
     as_json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
     open_to_all: Open = False,
-    log_level: LogLevel = None,
-    log_file: LogPath = None,
-    log_format: LogFormat = None,
-    log_file_mib: LogFileMib = FILE_MIB,
-    log_files: LogFiles = KEPT_FILES,
+    logs: LogOptions,
 ) -> None:
     """Run a name server, brokers, the web console and a gRPC proxy in one process, ready within a second."""
     from cometmq.cli.dev.console import console_for
     from cometmq.cli.dev.proxy import proxy_for
     from cometmq.cli.dev.servers import DevPlan, DevServers
     from cometmq.cli.dev.settings import dev_settings
-    from cometmq.cli.servers.serving import begin_log
     from cometmq.runtime.host.bus_errors import explain_bus_errors
     from cometmq.runtime.loop import run
 
-    level = log_level or "warning"
-    begin_log(level, log_file, log_format, log_file_mib, log_files)
-    explain_bus_errors(log_file)
+    level = logs.log_level or "warning"
+    begin_log(level, logs)
+    explain_bus_errors(logs.log_file)
     with ExitStack() as stack:
         root = (store or stack.enter_context(_temporary_directory())).resolve()
         try:
@@ -186,7 +183,7 @@ def dev(
                 has_sample=sample,
                 temporary=store is None,
                 as_json=as_json or output is Form.JSON,
-                keeps_log=log_file is not None,
+                keeps_log=logs.log_file is not None,
             )
             run(serving)
         except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Shows what `cometmq dev` runs: a panel or lines when it is ready, then a table that lives."""
+"""Show what `cometmq dev` runs: a panel or lines when it is ready, then a table that lives."""
 
 from __future__ import annotations
 

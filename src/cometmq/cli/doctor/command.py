@@ -1,4 +1,4 @@
-"""Defines `cometmq doctor` and `cometmq probe`, which say whether all is well, and what to do if it
+"""Define `cometmq doctor` and `cometmq probe`, which say whether all is well, and what to do if it
 is not.
 
 The exit status of `doctor` is 0 if all is well, 1 if the worst finding is a warning, 2 if it is an

@@ -1,4 +1,4 @@
-"""Shows the findings of `cometmq doctor`: lines for people, JSON for programs."""
+"""Show the findings of `cometmq doctor`: lines for people, JSON for programs."""
 
 from __future__ import annotations
 

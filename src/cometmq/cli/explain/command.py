@@ -1,4 +1,4 @@
-"""Defines `cometmq explain group|message|write|disk|restart`: questions with evidence and remedies.
+"""Define `cometmq explain group|message|write|disk|restart`: questions with evidence and remedies.
 
 Changes nothing. The exit status is 0 if nothing is wrong, 1 if something is or could not be asked, 2
 if something given does not fit.

@@ -1,4 +1,4 @@
-"""Shows an explanation: the answer, then its evidence and the remedy; or JSON for programs."""
+"""Show an explanation: the answer, then its evidence and the remedy; or JSON for programs."""
 
 from __future__ import annotations
 

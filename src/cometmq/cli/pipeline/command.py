@@ -1,4 +1,4 @@
-"""Defines `cometmq pipeline NAME --config pipeline.toml`: bulk work on Spark.
+"""Define `cometmq pipeline NAME --config pipeline.toml`: bulk work on Spark.
 
 The exit status is 0 if all is well; 1 if the report names something to look at, or the pipeline
 ended before it was done; 2 if it could not begin; 130 or 143 if it was stopped.

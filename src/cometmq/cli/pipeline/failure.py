@@ -1,4 +1,4 @@
-"""Says in one sentence why a pipeline could not begin or ended half-way.
+"""Say in one sentence why a pipeline could not begin or ended half-way.
 
 A mistake in the file is reported with the file and its table. An error in Spark comes wrapped in
 Python's and Java's traces, of which only the cause helps the user; Spark's own log has the rest.

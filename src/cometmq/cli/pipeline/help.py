@@ -1,4 +1,4 @@
-"""Has `cometmq pipeline NAME -h` show the keys of the pipeline's table, besides the options."""
+"""Let `cometmq pipeline NAME -h` show the keys of the pipeline's table, besides the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows pipelines on a terminal: bars while they run, tables when they are done."""
+"""Show pipelines on a terminal: bars while they run, tables when they are done."""
 
 from __future__ import annotations
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from cometmq.cli.servers.local_proxy import ProxyOptions, check_proxy_options, with_proxy
+from cometmq.cli.servers.log_options import LogOptions, begin_log
 from cometmq.cli.servers.serving import (
     ConfigFile,
     Lenient,
-    LogFileMib,
-    LogFiles,
-    LogFormat,
-    LogLevel,
-    LogPath,
     Open,
     PrintConfig,
 )
-from cometmq.logs.file import FILE_MIB, KEPT_FILES
+from cometmq.cli.spread import spread
 
 if TYPE_CHECKING:
     from cometmq.broker.operation.config_handlers import GivenConfig
@@ -105,6 +102,7 @@ _ProxyConfigFile = Annotated[
 ]
 
 
+@spread
 def broker(
     config_file: ConfigFile = None,
     namesrv_addr: _NamesrvAddr = None,
@@ -118,22 +116,17 @@ def broker(
     proxy_port: _ProxyPort = None,
     proxy_config: _ProxyConfigFile = None,
     process: Annotated[int | None, typer.Option("--process", min=0, hidden=True)] = None,
-    log_level: LogLevel = None,
-    log_file: LogPath = None,
-    log_format: LogFormat = None,
-    log_file_mib: LogFileMib = FILE_MIB,
-    log_files: LogFiles = KEPT_FILES,
+    logs: LogOptions,
 ) -> None:
     """Run a broker, or several under one supervisor."""
     from cometmq.broker.config import CONFIG_CLASSES
     from cometmq.broker.processes import check_single, member_configs
     from cometmq.cli.servers.processes import (
-        LogOptions,
         check_members,
         member_index,
         run_supervisor,
     )
-    from cometmq.cli.servers.serving import begin_log, read_config_file, report_unknown_keys
+    from cometmq.cli.servers.serving import read_config_file, report_unknown_keys
     from cometmq.runtime.host.bus_errors import explain_bus_errors
     from cometmq.tls.config import DEFAULT_TLS_FILE, with_tls_file
 
@@ -143,11 +136,11 @@ def broker(
     )
     properties = with_tls_file(read_config_file(config_file), DEFAULT_TLS_FILE)
     if lenient and index is None:  # the misspelt keys that it lets pass are logged
-        begin_log(log_level or "info")
+        begin_log(logs.log_level or "info")
     configs = load_configs(properties, namesrv_addr, config_file, lenient=lenient)
     config, store_config, _, access = configs
     access.protected_mode = access.protected_mode and not open_to_all
-    config.log_level = log_level or config.log_level
+    config.log_level = logs.log_level or config.log_level
     if print_config or print_important:
         if processes is None:
             _print_config(configs, properties, important=print_important)
@@ -157,13 +150,13 @@ def broker(
             _print_config(member, properties, important=print_important)
         return
     if processes is not None and index is None:
-        begin_log(config.log_level, None, log_format)
+        begin_log(config.log_level, replace(logs, log_file=None))
         members = check_members(configs, processes)
         flags = ["--lenient"] * lenient + ["--open"] * open_to_all
-        log_options = LogOptions(config.log_level, log_file, log_format, log_file_mib, log_files)
-        run_supervisor(members, log_options, config_file, namesrv_addr, flags)
-    begin_log(config.log_level, log_file, log_format, log_file_mib, log_files)
-    explain_bus_errors(log_file)
+        shared = replace(logs, log_level=config.log_level)
+        run_supervisor(members, shared, config_file, namesrv_addr, flags)
+    begin_log(config.log_level, logs)
+    explain_bus_errors(logs.log_file)
     report_unknown_keys(properties, *CONFIG_CLASSES)
     if index is None:
         check_single(store_config.store_path_root_dir, config.broker_name)

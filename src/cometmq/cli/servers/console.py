@@ -10,20 +10,14 @@ import typer
 from cometmq.cli import connection
 from cometmq.cli.connection import Security
 from cometmq.cli.help import Command, Group
+from cometmq.cli.servers.log_options import LogOptions, begin_log
 from cometmq.cli.servers.serving import (
-    LogFileMib,
-    LogFiles,
-    LogFormat,
-    LogLevel,
-    LogPath,
     Open,
-    begin_log,
     say,
     serve,
 )
 from cometmq.cli.spread import spread
 from cometmq.errors import ConfigError
-from cometmq.logs.file import FILE_MIB, KEPT_FILES
 from cometmq.runtime.loop import run
 
 if TYPE_CHECKING:
@@ -116,11 +110,7 @@ def console(
     timeout_ms: connection.TimeoutMs = 5000,
     security: Security,
     open_to_all: Open = False,
-    log_level: LogLevel = None,
-    log_file: LogPath = None,
-    log_format: LogFormat = None,
-    log_file_mib: LogFileMib = FILE_MIB,
-    log_files: LogFiles = KEPT_FILES,
+    logs: LogOptions,
 ) -> None:
     """Run the web console for a cluster of CometMQ or of Apache RocketMQ."""
     if context.invoked_subcommand is not None:
@@ -129,7 +119,7 @@ def console(
     from cometmq.console.web.serving import ConsoleServer
     from cometmq.runtime.sockets.address_list import AddressList
 
-    begin_log(log_level or "warning", log_file, log_format, log_file_mib, log_files)
+    begin_log(logs.log_level or "warning", logs)
     given = security.connection(namesrv_addr, timeout_ms)
     who, passwords = _chosen_accounts(accounts, no_login=no_login)
     config = ConsoleConfig(

@@ -1,4 +1,4 @@
-"""Runs a proxy in the process of a broker, for `cometmq broker --enable-proxy` and `cometmq dev`."""
+"""Run a proxy in the process of a broker, for `cometmq broker --enable-proxy` and `cometmq dev`."""
 
 from __future__ import annotations
 

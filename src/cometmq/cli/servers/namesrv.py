@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import typer
 
+from cometmq.cli.servers.log_options import LogOptions, begin_log
 from cometmq.cli.servers.serving import (
     ConfigFile,
     Lenient,
-    LogFileMib,
-    LogFiles,
-    LogFormat,
-    LogLevel,
-    LogPath,
     Open,
     PrintConfig,
 )
-from cometmq.logs.file import FILE_MIB, KEPT_FILES
+from cometmq.cli.spread import spread
 
 
+@spread
 def namesrv(
     config_file: ConfigFile = None,
     print_config: PrintConfig = False,
     lenient: Lenient = False,
     open_to_all: Open = False,
-    log_level: LogLevel = None,
-    log_file: LogPath = None,
-    log_format: LogFormat = None,
-    log_file_mib: LogFileMib = FILE_MIB,
-    log_files: LogFiles = KEPT_FILES,
+    *,
+    logs: LogOptions,
 ) -> None:
     """Run a name server."""
     from cometmq.cli.servers.serving import (
-        begin_log,
         read_config_file,
         report_unknown_keys,
         say,
@@ -44,12 +37,12 @@ def namesrv(
 
     properties = with_tls_file(read_config_file(config_file), DEFAULT_TLS_FILE)
     if lenient:  # the misspelt keys that it lets pass are logged
-        begin_log(log_level or "info")
+        begin_log(logs.log_level or "info")
     config, access = namesrv_configs(
         properties, source=str(config_file), file=config_file, lenient=lenient
     )
     access.protected_mode = access.protected_mode and not open_to_all
-    config.log_level = log_level or config.log_level
+    config.log_level = logs.log_level or config.log_level
     if config_file is not None:
         # UPDATE_NAMESRV_CONFIG writes its changes back to the file that the settings came from.
         config.config_store_path = config_file.resolve()
@@ -60,7 +53,7 @@ def namesrv(
     from cometmq.namesrv.server import NameServer
     from cometmq.runtime.loop import run
 
-    begin_log(config.log_level, log_file, log_format, log_file_mib, log_files)
+    begin_log(config.log_level, logs)
     report_unknown_keys(properties, *CONFIG_CLASSES)
 
     async def main() -> None:

@@ -1,11 +1,11 @@
-"""Runs the brokers of `cometmq broker --processes`: each a process, under one supervisor."""
+"""Run the brokers of `cometmq broker --processes`: each a process, under one supervisor."""
 
 from __future__ import annotations
 
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from cometmq.errors import ConfigError, StoreLockedError
 from cometmq.logs.loggers import get_logger
@@ -13,6 +13,7 @@ from cometmq.runtime.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
     from cometmq.broker.processes import Configs
+    from cometmq.cli.servers.log_options import LogOptions
 
 log = get_logger(__name__)
 
@@ -23,16 +24,6 @@ STOP_LIMIT_S: Final = 100
 # How long brokers without their supervisor, which was killed, may go on serving.
 _SERVING_LIMIT_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 0.1
-
-
-class LogOptions(NamedTuple):
-    """The options that say where the log goes."""
-
-    level: str
-    file: Path | None
-    format: str | None
-    file_mib: int
-    kept_files: int
 
 
 def member_index(processes: int | None, process: int | None) -> int | None:
@@ -131,37 +122,52 @@ def _patient_listen_fault(host: str, port: int) -> str | None:
 
 def run_supervisor(
     members: list[Configs],
-    log_options: LogOptions,
+    logs: LogOptions,
     config_file: Path | None,
     namesrv_addr: str | None,
     flags: list[str],
 ) -> NoReturn:
-    """Become the supervisor of a process for each member; each gets the `flags`."""
-    from cometmq.logs.levels import parse_levels
-    from cometmq.runtime.supervision.plan import Member, Plan, become_supervisor
-
-    as_json = log_options.format == "json" or (
-        log_options.format is None and (log_options.file is not None or not sys.stderr.isatty())
-    )
+    """Become the supervisor of a broker for each member; each gets the `flags`."""
     options = ["broker", "--processes", str(len(members))]
     if config_file is not None:
         options += ["-c", str(config_file)]
     if namesrv_addr is not None:
         options += ["-n", namesrv_addr]
-    options += flags
+    names = [config.broker_name for config, *_ in members]
+    supervise(names, [*options, *flags], logs, ready_mark=READY_MARK)
+
+
+def supervise(
+    names: list[str],
+    options: list[str],
+    logs: LogOptions,
+    *,
+    ready_mark: str,
+    kind: str = "broker",
+    kinds: str = "brokers",
+) -> NoReturn:
+    """Become the supervisor of one process `cometmq OPTIONS --process INDEX` for each name.
+
+    All write to the log of the supervisor, for which `logs` gives a level.
+    """
+    from cometmq.logs.levels import parse_levels
+    from cometmq.runtime.supervision.plan import Member, Plan, become_supervisor
+
+    assert logs.log_level is not None
     command = [sys.executable, "-P", "-m", "cometmq", *options]
-    command += ["--log-format", "json" if as_json else "text", "--log-level", log_options.level]
+    command += ["--log-format", "json" if logs.is_json else "text", "--log-level", logs.log_level]
     plan = Plan(
         members=[
-            Member(config.broker_name, [*command, "--process", str(index)])
-            for index, (config, *_) in enumerate(members)
+            Member(name, [*command, "--process", str(index)]) for index, name in enumerate(names)
         ],
-        ready_mark=READY_MARK,
-        log_file=None if log_options.file is None else str(log_options.file.resolve()),
-        log_file_bytes=log_options.file_mib << 20,
-        kept_log_files=log_options.kept_files,
-        log_json=as_json,
-        log_threshold=parse_levels(log_options.level).of("cometmq.runtime.supervision"),
+        kind=kind,
+        kinds=kinds,
+        ready_mark=ready_mark,
+        log_file=None if logs.log_file is None else str(logs.log_file.resolve()),
+        log_file_bytes=logs.log_file_mib << 20,
+        kept_log_files=logs.log_files,
+        log_json=logs.is_json,
+        log_threshold=parse_levels(logs.log_level).of("cometmq.runtime.supervision"),
         stop_limit_s=STOP_LIMIT_S,
     )
     become_supervisor(plan, options)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
 from cometmq.cli.servers.local_proxy import ProxyConfigFile
+from cometmq.cli.servers.log_options import LogOptions, begin_log
 from cometmq.cli.servers.serving import (
     Lenient,
-    LogFileMib,
-    LogFiles,
-    LogFormat,
-    LogLevel,
-    LogPath,
 )
-from cometmq.logs.file import FILE_MIB, KEPT_FILES
+from cometmq.cli.spread import spread
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cometmq.cli.servers.processes import LogOptions
     from cometmq.proxy.configuration.config import ProxyConfig
 
 _TLS_TEXTS: Final = {
@@ -30,6 +26,7 @@ _TLS_TEXTS: Final = {
 }
 
 
+@spread
 def proxy(
     namesrv: Annotated[
         str | None,
@@ -74,27 +71,21 @@ def proxy(
         ),
     ] = None,
     process: Annotated[int | None, typer.Option("--process", min=0, hidden=True)] = None,
-    log_level: LogLevel = None,
-    log_file: LogPath = None,
-    log_format: LogFormat = None,
-    log_file_mib: LogFileMib = FILE_MIB,
-    log_files: LogFiles = KEPT_FILES,
+    logs: LogOptions,
 ) -> None:
     """Run a proxy: serve the gRPC clients of RocketMQ 5 in front of a cluster, ours or Java's."""
-    from cometmq.cli.servers.processes import LogOptions, member_index
-    from cometmq.cli.servers.serving import begin_log
+    from cometmq.cli.servers.processes import member_index
 
     index = member_index(processes, process)
-    level = log_level or "info"
-    log_options = LogOptions(level, log_file, log_format, log_file_mib, log_files)
+    level = logs.log_level or "info"
     is_supervisor = processes is not None and index is None
-    begin_log(level, None if is_supervisor else log_file, log_format, log_file_mib, log_files)
+    begin_log(level, replace(logs, log_file=None) if is_supervisor else logs)
     config = _config(namesrv, config_file, port, host, is_open=open_to_all, lenient=lenient)
     if processes is not None and index is None:
         options = ["--open"] * open_to_all + ["--lenient"] * lenient
         if config_file is not None:
             options += ["-pc", str(config_file)]
-        _supervise(config, processes, options, log_options)
+        _supervise(config, processes, options, replace(logs, log_level=level))
     if index is not None:
         config.shares_port = True
         # Each process has metrics of its own.
@@ -137,15 +128,13 @@ def _config(
     return ProxyConfig(addresses, address, chosen, settings=settings, front=front, control=control)
 
 
-def _supervise(
-    config: ProxyConfig, count: int, options: list[str], log_options: LogOptions
-) -> NoReturn:
+def _supervise(config: ProxyConfig, count: int, options: list[str], logs: LogOptions) -> NoReturn:
     """Become the supervisor of `count` proxies."""
     from cometmq.cli.servers.proxy_processes import check_processes, run_proxies
 
     check_processes(count, config.bind_address, config.port)
     where = ["-n", ";".join(config.namesrv), "--host", config.bind_address]
-    run_proxies(count, [*where, "--port", str(config.port), *options], log_options)
+    run_proxies(count, [*where, "--port", str(config.port), *options], logs)
 
 
 def _run(config: ProxyConfig) -> None:

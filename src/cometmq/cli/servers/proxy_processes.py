@@ -1,13 +1,15 @@
-"""Runs the processes of `cometmq proxy --processes`: each listens at the same port, under one supervisor."""
+"""Run the processes of `cometmq proxy --processes`: each listens at the same port, under one supervisor."""
 
 from __future__ import annotations
 
-import sys
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from cometmq.cli.servers.processes import STOP_LIMIT_S, LogOptions
+from cometmq.cli.servers.processes import supervise
 from cometmq.errors import ConfigError
 from cometmq.runtime.sockets.addresses import join_address
+
+if TYPE_CHECKING:
+    from cometmq.cli.servers.log_options import LogOptions
 
 READY_MARK: Final = " serves gRPC at "
 MOST_PROCESSES: Final = 64
@@ -32,29 +34,13 @@ def check_processes(count: int, host: str, port: int) -> None:
         )
 
 
-def run_proxies(count: int, options: list[str], log_options: LogOptions) -> NoReturn:
+def run_proxies(count: int, options: list[str], logs: LogOptions) -> NoReturn:
     """Become the supervisor of `count` proxies with these options."""
-    from cometmq.logs.levels import parse_levels
-    from cometmq.runtime.supervision.plan import Member, Plan, become_supervisor
-
-    as_json = log_options.format == "json" or (
-        log_options.format is None and (log_options.file is not None or not sys.stderr.isatty())
-    )
-    shown = ["proxy", "--processes", str(count), *options]
-    command = [sys.executable, "-P", "-m", "cometmq", *shown]
-    command += ["--log-format", "json" if as_json else "text", "--log-level", log_options.level]
-    plan = Plan(
-        members=[
-            Member(f"proxy-{index}", [*command, "--process", str(index)]) for index in range(count)
-        ],
+    supervise(
+        [f"proxy-{index}" for index in range(count)],
+        ["proxy", "--processes", str(count), *options],
+        logs,
+        ready_mark=READY_MARK,
         kind="proxy",
         kinds="proxies",
-        ready_mark=READY_MARK,
-        log_file=None if log_options.file is None else str(log_options.file.resolve()),
-        log_file_bytes=log_options.file_mib << 20,
-        kept_log_files=log_options.kept_files,
-        log_json=as_json,
-        log_threshold=parse_levels(log_options.level).of("cometmq.runtime.supervision"),
-        stop_limit_s=STOP_LIMIT_S,
     )
-    become_supervisor(plan, shown)

@@ -1,4 +1,4 @@
-"""Defines `cometmq store check|dump|stats|repair|slice|explain|rejoin`, tools for a store whose broker is down.
+"""Define `cometmq store check|dump|stats|repair|slice|explain|rejoin`, tools for a store whose broker is down.
 
 They work on stores of the Java broker, too; `explain` also works while the broker runs. The exit
 status is 0 if all is well, 1 if something is damaged, 2 if the directory cannot be used.
@@ -271,9 +271,9 @@ def explain(
     from cometmq.cli.store import screen
     from cometmq.cli.store.consumer_offsets import committed_offsets
     from cometmq.runtime.clock import SYSTEM_CLOCK
-    from cometmq.store.cleaner import plan_for
     from cometmq.store.offline.marks import offline_hold
     from cometmq.store.offline.store import open_offline
+    from cometmq.store.retention.cleaner import plan_for
 
     with open_offline(config_of(directory, settings, commit_log), lock=False) as store:
         hold = offline_hold(store, committed_offsets(store))

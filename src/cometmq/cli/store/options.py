@@ -1,4 +1,4 @@
-"""Defines the arguments and options that the commands of `cometmq store` share."""
+"""Define the arguments and options that the commands of `cometmq store` share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines `cometmq store rejoin`, which mends the store of a slave whose log has diverged."""
+"""Define `cometmq store rejoin`, which mends the store of a slave whose log has diverged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows results of the store's tools: tables on a terminal, JSON for programs."""
+"""Show results of the store's tools: tables on a terminal, JSON for programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cometmq.store.offline.slice import Slice
     from cometmq.store.offline.stats import QueueStats, StoreStats, TopicStats
     from cometmq.store.offline.store import OfflineStore
-    from cometmq.store.retention import Plan
+    from cometmq.store.retention.retention import Plan
 
     ProgressOf = Callable[[str], Callable[[int, int], None] | None]
 
@@ -401,7 +401,7 @@ def print_plan(plan: Plan, store: OfflineStore, *, limit: int | None) -> None:
             f"  messages from {plan.hold.offset} on wait, for {policy.wait_hours} h more at most "
             f"(cleanFileWaitMaxHours): {as_markup(plan.hold.reason)}"
         )
-    from cometmq.store.retention import surprises
+    from cometmq.store.retention.retention import surprises
 
     for text in surprises(store.config):
         _console.print(f"  [yellow]{as_markup(text)}[/]")

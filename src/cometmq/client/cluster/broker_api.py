@@ -1,4 +1,4 @@
-"""Makes typed calls to brokers (Java: MQClientAPIImpl).
+"""Make typed calls to brokers (Java: MQClientAPIImpl).
 
 Every call raises RemotingError when the exchange fails, RemoteError when the broker refuses.
 """

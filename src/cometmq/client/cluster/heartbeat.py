@@ -1,4 +1,4 @@
-"""Announces this client's groups to brokers (Java: sendHeartbeatToAllBroker).
+"""Announce this client's groups to brokers (Java: sendHeartbeatToAllBroker).
 
 A broker knows a client by its connection, so a heartbeat follows every connect at once. A broker
 that restarted has forgotten the group, and answers the group's pulls only after it got a heartbeat

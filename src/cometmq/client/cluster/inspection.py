@@ -1,4 +1,4 @@
-"""Answers brokers' questions to a consumer, codes 220, 221, 307 and 309.
+"""Answer brokers' questions to a consumer, codes 220, 221, 307 and 309.
 
 Java: ClientRemotingProcessor.
 """

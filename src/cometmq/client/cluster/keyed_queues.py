@@ -1,11 +1,11 @@
-"""Keeps the list of queues among which a key chooses the same while brokers come and go.
+"""Keep the list of queues among which a key chooses the same while brokers come and go.
 
 A key chooses a queue by its place in the list. So the list must not change when a broker restarts
-and leaves the route for a while. (A Java producer's list does change, so it sends the key's
-messages to another queue meanwhile.) Here the queues of a broker that is away keep their places:
-sends to them fail until the broker is back, and order holds. The queues leave the list when the
-broker is back with fewer queues or without write permission, or has been away for `AWAY_FOR_S`. New
-queues enter the list at once, as they do for every other producer.
+and leaves the route for a while. (A Java producer's list does change, and the key's messages go to
+another queue meanwhile.) Here the queues of a broker that is away keep their places: sends to them
+fail until the broker is back, and order holds. The queues leave the list when the broker is back
+with fewer queues or without write permission, or has been away for `AWAY_FOR_S`. New queues enter
+the list at once, as they do for every other producer.
 
 The list begins with the first route that a producer sees. If order must hold across producers that
 start while a broker is away, put the queues into the name server's ORDER_TOPIC_CONFIG.

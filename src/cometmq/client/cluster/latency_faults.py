@@ -1,4 +1,4 @@
-"""Decides which brokers to avoid for a while (Java: MQFaultStrategy, LatencyFaultToleranceImpl)."""
+"""Decide which brokers to avoid for a while (Java: MQFaultStrategy, LatencyFaultToleranceImpl)."""
 
 from __future__ import annotations
 

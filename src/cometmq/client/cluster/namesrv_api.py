@@ -1,4 +1,4 @@
-"""Makes typed calls to name servers, with fail-over among them (Java: MQClientAPIImpl)."""
+"""Make typed calls to name servers, with fail-over among them (Java: MQClientAPIImpl)."""
 
 from __future__ import annotations
 

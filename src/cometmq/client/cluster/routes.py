@@ -1,4 +1,4 @@
-"""Keeps the routes of the topics a client uses; renews them periodically and after a failure.
+"""Keep the routes of the topics a client uses; renew them periodically and after a failure.
 
 Java: MQClientInstance.updateTopicRouteInfoFromNameServer. A route that cannot be renewed stays in
 use: brokers outlive name servers, and a broker that restarts is missing from the route for a while.

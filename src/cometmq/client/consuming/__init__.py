@@ -1,1 +1,1 @@
-"""Holds push and lite pull consumers, the group members behind them, and the calls of listeners."""
+"""Hold push and lite pull consumers, the group members behind them, and the calls of listeners."""

@@ -1,4 +1,4 @@
-"""Measures how fast a consumer is, for those who ask the broker (Java: ConsumerStatsManager)."""
+"""Measure how fast a consumer is, for those who ask the broker (Java: ConsumerStatsManager)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds the options that push and lite pull consumers share."""
+"""Hold the options that push and lite pull consumers share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cometmq.client.consuming.undecodable import OnUndecodable, check_on_undecodable
+from cometmq.client.consuming.listeners.undecodable import OnUndecodable, check_on_undecodable
 from cometmq.client.limits import check_callable, check_flag, check_range
 from cometmq.client.membership.allocation import AllocationStrategy, allocate_averagely
 from cometmq.client.membership.callbacks import QueueCallback

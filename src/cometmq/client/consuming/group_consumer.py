@@ -1,4 +1,4 @@
-"""Provides the base of the asyncio consumers: what they subscribe to, and their member of the group."""
+"""Provide the base of the asyncio consumers: what they subscribe to, and their member of the group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from cometmq.client.consuming.consumer_options import GroupOptions
-from cometmq.client.consuming.undecodable import payloads_of
+from cometmq.client.consuming.listeners.undecodable import payloads_of
 from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_queue, check_range

@@ -1,4 +1,4 @@
-"""Provides the asyncio consumer that callers poll for messages (Java: DefaultLitePullConsumer)."""
+"""Provide the asyncio consumer that callers poll for messages (Java: DefaultLitePullConsumer)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.group_consumer import GroupConsumer
+from cometmq.client.consuming.listeners.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.lite_pull_member import LitePullMember, LitePullOptions
 from cometmq.client.consuming.pulled_message import PulledMessage
 from cometmq.client.instance import ClientInstance

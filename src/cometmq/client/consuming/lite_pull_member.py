@@ -1,4 +1,4 @@
-"""Provides the group member that callers poll.
+"""Provide the group member that callers poll.
 
 Java: DefaultLitePullConsumerImpl, AssignedMessageQueue.
 """
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.client.cluster.inspection import thread_stacks
-from cometmq.client.consuming.consume_hooks import Admission
+from cometmq.client.consuming.listeners.consume_hooks import Admission
+from cometmq.client.consuming.listeners.send_back import Returns
 from cometmq.client.consuming.popped_queues import level_of
 from cometmq.client.consuming.pulled_message import PulledMessage
-from cometmq.client.consuming.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.pulling.damage import DamageControl
@@ -429,7 +429,7 @@ class LitePullMember:
         self._hold_back(assignment)
 
     def _hold_back(self, assignment: _Assignment) -> None:
-        """Pull no more of a queue, and return no more of what was pulled."""
+        """Pull no more of a queue, and return no more of the messages that were pulled."""
         process_queue = assignment.process_queue
         if assignment.task is not asyncio.current_task():
             assignment.task.cancel()

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.client.consuming.consume_hooks import Admission
-from cometmq.client.consuming.consumption import Cause, Finish, QueueConsumption
-from cometmq.client.consuming.send_back import Returns
+from cometmq.client.consuming.listeners.consume_hooks import Admission
+from cometmq.client.consuming.listeners.consumption import Cause, Finish, QueueConsumption
+from cometmq.client.consuming.listeners.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.rebalance import Division
 from cometmq.client.popping.held import HeldMessages

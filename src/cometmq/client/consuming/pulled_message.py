@@ -1,4 +1,4 @@
-"""Provides the message over which a lite pull consumer iterates, and which its user acknowledges or
+"""Provide the message over which a lite pull consumer iterates, and which its user acknowledges or
 gives back.
 """
 

@@ -1,4 +1,4 @@
-"""Provides the asyncio push consumer (Java: DefaultMQPushConsumer)."""
+"""Provide the asyncio push consumer (Java: DefaultMQPushConsumer)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final, Literal, TypeVar
 
 from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.group_consumer import GroupConsumer
-from cometmq.client.consuming.handlers import Handlers
-from cometmq.client.consuming.listening import Listener
-from cometmq.client.consuming.nothing_returned import check_none_means, refusing_none
-from cometmq.client.consuming.orderly import SUSPEND_MS
+from cometmq.client.consuming.listeners.handlers import Handlers
+from cometmq.client.consuming.listeners.listening import Listener
+from cometmq.client.consuming.listeners.nothing_returned import check_none_means, refusing_none
+from cometmq.client.consuming.listeners.orderly import SUSPEND_MS
 from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_range
@@ -175,10 +175,10 @@ class PushConsumer(GroupConsumer[GroupMember]):
 
     With `codecs`, a dict from topic to codec, `message.value` is the decoded body. `on_undecodable` decides
     about a message that does not fit its codec. "raise" (the default) hands it to the listener, and its
-    `value` raises UndecodableError. "retry" has it come again later, and "dead-letter" makes it a dead
-    letter at once. In both cases the listener does not get it, and `MessageExt.failure` has the reason. A
-    function of (message, error) returns "retry", "dead-letter", or None if the message is done. See
-    `cometmq.payloads`.
+    `value` raises UndecodableError. With "retry" it comes again later, and "dead-letter" makes it a
+    dead letter at once. In both cases the listener does not get it, and `MessageExt.failure` has
+    the reason. A function of (message, error) returns "retry", "dead-letter", or None if the
+    message is done. See `cometmq.payloads`.
 
     `consume_from` says where a group without a stored offset begins. `consume_timestamp_ms` is the
     time for ConsumeFromWhere.TIMESTAMP (default: half an hour ago). The consumer pulls no more of a

@@ -1,4 +1,4 @@
-"""Provides the group member that calls a listener (Java: DefaultMQPushConsumerImpl).
+"""Provide the group member that calls a listener (Java: DefaultMQPushConsumerImpl).
 
 Longer than 500 lines: it wires the parts of a member together, and each part has a module of its own.
 """
@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from cometmq.client.cluster.inspection import thread_stacks
-from cometmq.client.consuming.batches import Batches, Key
-from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.consume_stats import SAMPLE_INTERVAL_S, ConsumeStats
-from cometmq.client.consuming.consumption import (
+from cometmq.client.consuming.leftovers import LEFTOVERS_INTERVAL_S, Leftovers
+from cometmq.client.consuming.listeners.batches import Batches, Key
+from cometmq.client.consuming.listeners.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.consuming.listeners.consumption import (
     CONSUME_TIMEOUT_S,
     LOCAL_RETRY_S,
     Cause,
@@ -24,17 +25,16 @@ from cometmq.client.consuming.consumption import (
     QueueConsumption,
     committing,
 )
-from cometmq.client.consuming.inspected import direct_result
-from cometmq.client.consuming.leftovers import LEFTOVERS_INTERVAL_S, Leftovers
-from cometmq.client.consuming.listening import ConsumeJob, Listener
-from cometmq.client.consuming.orderly import (
+from cometmq.client.consuming.listeners.inspected import direct_result
+from cometmq.client.consuming.listeners.listening import ConsumeJob, Listener
+from cometmq.client.consuming.listeners.orderly import (
     SUSPEND_MS,
     UNLIMITED_RECONSUME_TIMES,
     OrderlyConsumption,
     committing_in_order,
 )
+from cometmq.client.consuming.listeners.send_back import Returns
 from cometmq.client.consuming.popped_queues import PopDivider, PoppedQueues
-from cometmq.client.consuming.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.membership.queue_locks import QueueLocks

@@ -1,1 +1,1 @@
-"""Manages a member's place in its group: its share of the queues, their offsets and their locks."""
+"""Manage a member's place in its group: its share of the queues, their offsets and their locks."""

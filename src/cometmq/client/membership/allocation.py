@@ -1,4 +1,4 @@
-"""Decides which member of a group consumes which queues (Java: AllocateMessageQueueStrategy)."""
+"""Decide which member of a group consumes which queues (Java: AllocateMessageQueueStrategy)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls the user when queues come and go (Java: MessageQueueListener)."""
+"""Call the user when queues come and go (Java: MessageQueueListener)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from cometmq.client.consuming.listening import takes_await
+from cometmq.client.consuming.listeners.listening import takes_await
 from cometmq.client.namespaces import Namespace
 from cometmq.client.pulling.gates import Gates
 from cometmq.logs.loggers import get_logger

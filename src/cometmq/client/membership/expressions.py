@@ -1,4 +1,4 @@
-"""Asks a broker whether it serves an expression (Java: MQClientInstance.checkClientInBroker)."""
+"""Ask a broker whether it serves an expression (Java: MQClientInstance.checkClientInBroker)."""
 
 from __future__ import annotations
 

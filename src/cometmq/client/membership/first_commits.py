@@ -1,4 +1,4 @@
-"""Sends the first commit of a group's offsets of a topic, which a Java broker must get alone."""
+"""Send the first commit of a group's offsets of a topic, which a Java broker must get alone."""
 
 from __future__ import annotations
 

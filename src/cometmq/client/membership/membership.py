@@ -1,4 +1,4 @@
-"""Manages one membership in a consumer group: subscriptions, share of the queues, offsets.
+"""Manage one membership in a consumer group: subscriptions, share of the queues, offsets.
 
 Push and lite pull consumers are members alike (Java: DefaultMQPushConsumerImpl and
 DefaultLitePullConsumerImpl each have all of this). The membership's host consumes the queues.

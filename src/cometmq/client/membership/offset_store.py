@@ -1,4 +1,4 @@
-"""Stores a consumer's offsets (Java: RemoteBrokerOffsetStore, LocalFileOffsetStore)."""
+"""Store a consumer's offsets (Java: RemoteBrokerOffsetStore, LocalFileOffsetStore)."""
 
 from __future__ import annotations
 

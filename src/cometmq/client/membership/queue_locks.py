@@ -1,4 +1,4 @@
-"""Takes the brokers' locks that an orderly consumer needs.
+"""Take the brokers' locks that an orderly consumer needs.
 
 Java: RebalanceImpl.lock, lockAll, unlock.
 """

@@ -1,4 +1,4 @@
-"""Shares a group's queues among its members (Java: RebalanceImpl, RebalancePushImpl)."""
+"""Share a group's queues among its members (Java: RebalanceImpl, RebalancePushImpl)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks what a consumer subscribes to (Java: FilterAPI, MessageSelector)."""
+"""Check what a consumer subscribes to (Java: FilterAPI, MessageSelector)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Provides the message that a simple consumer receives, with which its user says what became of it."""
+"""Provide the message that a simple consumer receives, with which its user says what became of it."""
 
 from __future__ import annotations
 

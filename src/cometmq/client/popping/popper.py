@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cometmq.client.consuming.consume_hooks import Admission
+from cometmq.client.consuming.listeners.consume_hooks import Admission
 from cometmq.client.popping.held import HeldMessages
 from cometmq.client.popping.received import Receipt
 from cometmq.client.popping.requests import PopRequests

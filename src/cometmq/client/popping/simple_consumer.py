@@ -1,4 +1,4 @@
-"""Provides the consumer that receives messages for a time, and acknowledges each by itself.
+"""Provide the consumer that receives messages for a time, and acknowledges each by itself.
 
 Java: SimpleConsumer of the gRPC clients; on the wire it is the pop of MQClientAPIImpl.
 """
@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cometmq.client.consuming.consume_hooks import Admission, ConsumeHooks
-from cometmq.client.consuming.send_back import Returns
-from cometmq.client.consuming.undecodable import (
+from cometmq.client.consuming.listeners.consume_hooks import Admission, ConsumeHooks
+from cometmq.client.consuming.listeners.send_back import Returns
+from cometmq.client.consuming.listeners.undecodable import (
     OnUndecodable,
     check_on_undecodable,
     payloads_of,

@@ -1,1 +1,1 @@
-"""Sends messages: encodes them, chooses queues, repeats attempts; requests and transactions too."""
+"""Send messages: encode them, choose queues, repeat attempts; make requests and transactions, too."""

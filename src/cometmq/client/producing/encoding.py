@@ -1,4 +1,4 @@
-"""Turns messages into send requests (Java: DefaultMQProducerImpl.sendKernelImpl, MessageBatch)."""
+"""Turn messages into send requests (Java: DefaultMQProducerImpl.sendKernelImpl, MessageBatch)."""
 
 from __future__ import annotations
 

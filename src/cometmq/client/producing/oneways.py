@@ -1,4 +1,4 @@
-"""Keeps one-way messages until they have left this process.
+"""Keep one-way messages until they have left this process.
 
 Nobody answers a one-way send, so the last thing that a client can know is whether the kernel took
 the message's bytes. Until then this module keeps the message. A producer that closes earlier gives

@@ -1,4 +1,4 @@
-"""Bounds the sends that a producer has under way in the background."""
+"""Bound the sends that a producer has under way in the background."""
 
 from __future__ import annotations
 

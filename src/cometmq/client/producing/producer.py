@@ -1,4 +1,4 @@
-"""Provides the asyncio producer (Java: DefaultMQProducer).
+"""Provide the asyncio producer (Java: DefaultMQProducer).
 
 Longer than 500 lines: these are the ways to send, a short one each.
 """

@@ -1,4 +1,4 @@
-"""Sends a request and waits for its reply (Java: DefaultMQProducerImpl.request)."""
+"""Send a request and wait for its reply (Java: DefaultMQProducerImpl.request)."""
 
 from __future__ import annotations
 

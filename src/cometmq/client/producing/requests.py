@@ -1,4 +1,4 @@
-"""Matches replies with the requests that wait for them.
+"""Match replies with the requests that wait for them.
 
 A request is an ordinary message with a correlation id and the id of the client that waits for the
 reply. The consumer of the request sends a reply message to the cluster's reply topic. The broker

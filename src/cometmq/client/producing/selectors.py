@@ -1,4 +1,4 @@
-"""Chooses the queue by a key (Java: MessageQueueSelector, SelectMessageQueueByHash)."""
+"""Choose the queue by a key (Java: MessageQueueSelector, SelectMessageQueueByHash)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends with retries (Java: DefaultMQProducerImpl.sendDefaultImpl, MQClientAPIImpl)."""
+"""Send with retries (Java: DefaultMQProducerImpl.sendDefaultImpl, MQClientAPIImpl)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Provides the asyncio producer of transactional messages.
+"""Provide the asyncio producer of transactional messages.
 
 The producer sends a half message, which no consumer sees. Then its listener does the local part, a
-database transaction say, and the listener's verdict commits the message or rolls it back. When the
+database transaction say, and the listener's verdict commits the message or rolls it back. If the
 broker gets no verdict, because the listener does not know one or the producer died, it asks any
-producer of the group, whose listener then looks up what became of the local part.
+producer of the group. The listener of that one then looks up the outcome of the local part.
 
 Java: TransactionMQProducer, DefaultMQProducerImpl.
 """

@@ -1,1 +1,1 @@
-"""Pulls one queue: decodes answers, holds messages until they are consumed, finds damaged ones."""
+"""Pull one queue: decode answers, hold messages until they are consumed, find damaged ones."""

@@ -1,4 +1,4 @@
-"""Deals with damaged messages as the user chose, logs them and counts them."""
+"""Deal with damaged messages as the user chose, log them and count them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds back pulls and pops: of a whole consumer, of a topic, or of single queues."""
+"""Hold back pulls and pops: of a whole consumer, of a topic, or of single queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds messages of one queue that were pulled and are not consumed yet (Java: ProcessQueue)."""
+"""Hold messages of one queue that were pulled and are not consumed yet (Java: ProcessQueue)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pulls one queue again and again while it is assigned (Java: DefaultMQPushConsumerImpl)."""
+"""Pull one queue again and again while it is assigned (Java: DefaultMQPushConsumerImpl)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cometmq.client.cluster.broker_api import PullAnswer
-from cometmq.client.consuming.consume_hooks import Admission
+from cometmq.client.consuming.listeners.consume_hooks import Admission
 from cometmq.client.instance import ClientInstance
 from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.client.pulling.damage import DamageControl

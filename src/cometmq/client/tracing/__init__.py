@@ -1,1 +1,1 @@
-"""Writes message traces: their text, the hooks that make them, and the task that sends them."""
+"""Write message traces: their text, the hooks that make them, and the task that sends them."""

@@ -1,4 +1,4 @@
-"""Encodes and decodes message traces.
+"""Encode and decode message traces.
 
 Java: TraceDataEncoder, TraceConstants, TraceBean, TraceContext.
 

@@ -1,4 +1,4 @@
-"""Sends clients' traces in the background (Java: AsyncTraceDispatcher).
+"""Send clients' traces in the background (Java: AsyncTraceDispatcher).
 
 A client only appends its events to a bounded list, and never waits. An event that finds the list
 full is dropped and counted. A task sends the events, several in a message, under a producer group

@@ -1,4 +1,4 @@
-"""Traces sends, verdicts on transactions and recalls (Java: SendMessageTraceHookImpl, …).
+"""Trace sends, verdicts on transactions and recalls (Java: SendMessageTraceHookImpl, …).
 
 A message is not traced if its broker answers with TRACE_ON=false.
 """

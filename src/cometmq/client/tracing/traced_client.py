@@ -1,4 +1,4 @@
-"""Provides the base of clients that write message traces."""
+"""Provide the base of clients that write message traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows the audit log of the console: each action with its account, target, time, reason and
+"""Show the audit log of the console: each action with its account, target, time, reason and
 outcome.
 """
 

@@ -1,4 +1,4 @@
-"""Writes into a download what ended it early: its HTTP status has been sent before."""
+"""Write into a download what ended it early: its HTTP status has been sent before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gives dead letters as a file of JSON lines, within bounds."""
+"""Give dead letters as a file of JSON lines, within bounds."""
 
 from __future__ import annotations
 

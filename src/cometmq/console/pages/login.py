@@ -1,4 +1,4 @@
-"""Logs in and out, and keeps the choices of a browser: language and theme."""
+"""Log in and out, and keep the choices of a browser: language and theme."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows one message: its body, its properties, who has consumed it; sends or consumes it again."""
+"""Show one message: its body, its properties, who has consumed it; send or consume it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds messages: by topic and time, by key, by id, by place; and follows a topic live."""
+"""Find messages: by topic and time, by key, by id, by place; and follow a topic live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists the schemas by which bodies are decoded; operators give and delete them."""
+"""List the schemas by which bodies are decoded; operators give and delete them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes and deletes a topic."""
+"""Change and delete a topic."""
 
 from __future__ import annotations
 

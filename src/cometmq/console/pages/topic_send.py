@@ -1,4 +1,4 @@
-"""Sends messages to a topic, to try the topic and its consumers."""
+"""Send messages to a topic, to try the topic and its consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers the questions of `cometmq explain`: causes with their evidence, and what to do.
+"""Answer the questions of `cometmq explain`: causes with their evidence, and what to do.
 
 Each question has an address of its own, so that other pages link to it with its values filled in:
 `/why/group?name=…`, `/why/message?id=…&topic=…`, `/why/write?topic=…`, `/why/disk`, `/why/restart`.

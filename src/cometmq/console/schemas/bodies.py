@@ -1,4 +1,4 @@
-"""Shows bodies of messages: as text, as JSON, as hexadecimal digits.
+"""Show bodies of messages: as text, as JSON, as hexadecimal digits.
 
 Whatever a body holds, what is made of it is bounded, and control characters, which could hide or turn
 round what a reader sees, are shown as signs. `show` and `visible` are for other threads than the loop's:

@@ -1,4 +1,4 @@
-"""Decodes one body by a schema, in a process of its own: `python -m cometmq.console.schemas.decoding`.
+"""Decode one body by a schema, in a process of its own: `python -m cometmq.console.schemas.decoding`.
 
 It reads an order in JSON from its input and writes its answer in JSON. A hostile body can only end this
 process, by its limits on processor time and memory. It needs fastavro, or protobuf with

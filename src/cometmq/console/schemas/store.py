@@ -1,4 +1,4 @@
-"""Keeps the schemas by which operators have bodies decoded: Avro's in JSON, and `.proto` files.
+"""Keep the schemas by which operators have bodies decoded: Avro's in JSON, and `.proto` files.
 
 They lie in `schemas.json` beside the audit log. A process of its own reads schemas and decodes bodies,
 with bounds on its time and memory: both come from others, and a body of few bytes can declare lists

@@ -1,4 +1,4 @@
-"""Holds the accounts that may log in to the console, with their roles, and checks their
+"""Hold the accounts that may log in to the console, with their roles, and check their
 passwords.
 """
 

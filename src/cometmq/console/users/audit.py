@@ -1,4 +1,4 @@
-"""Writes down each action of the console: its account, target, reason and outcome."""
+"""Write down each action of the console: its account, target, reason and outcome."""
 
 from __future__ import annotations
 

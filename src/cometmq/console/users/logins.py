@@ -1,4 +1,4 @@
-"""Checks logins, few at a time, and slows down guesses at passwords."""
+"""Check logins, few at a time, and slow down guesses at passwords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the sessions of the console. A session ends by time, by logging out, or with the
+"""Keep the sessions of the console. A session ends by time, by logging out, or with the
 console.
 """
 

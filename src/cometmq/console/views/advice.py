@@ -1,4 +1,4 @@
-"""Replaces the calls that the library's errors advise by pages of the console."""
+"""Replace the calls that the library's errors advise by pages of the console."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the fields of forms and addresses, and says what is wrong with them.
+"""Read the fields of forms and addresses, and say what is wrong with them.
 
 The HTTPException that they raise says what to give in the form.
 """

@@ -1,4 +1,4 @@
-"""Gathers the contents of the pages of consumer groups; facts that servers do not report stay
+"""Gather the contents of the pages of consumer groups; facts that servers do not report stay
 unknown.
 """
 

@@ -1,4 +1,4 @@
-"""Gives the names of all topics and groups, which many pages and the palette need."""
+"""Give the names of all topics and groups, which many pages and the palette need."""
 
 from __future__ import annotations
 

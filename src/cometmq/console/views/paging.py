@@ -1,4 +1,4 @@
-"""Cuts long lists into pages at the server, after search and sorting."""
+"""Cut long lists into pages at the server, after search and sorting."""
 
 from __future__ import annotations
 

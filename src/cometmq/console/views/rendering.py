@@ -1,4 +1,4 @@
-"""Renders pages: the templates, what they may call, and the two languages.
+"""Render pages: the templates, what they may call, and the two languages.
 
 All values are escaped. Templates have no inline script or style, because the content security policy
 of the console refuses both; sizes are drawn by `<meter>`, `<progress>` and SVG.

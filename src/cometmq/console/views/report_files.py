@@ -1,4 +1,4 @@
-"""Lists and reads the reports that pipelines have written to a directory.
+"""List and read the reports that pipelines have written to a directory.
 
 A pipeline writes NAME.json and NAME.html. All other files are left out, and nothing outside the
 directory is read, even if a link in it points there. The functions block.

@@ -1,4 +1,4 @@
-"""Puts the events in the traces of a message on a timeline."""
+"""Put the events in the traces of a message on a timeline."""
 
 from __future__ import annotations
 

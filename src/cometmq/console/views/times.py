@@ -1,4 +1,4 @@
-"""Reads the times that people type into forms.
+"""Read the times that people type into forms.
 
 A browser sends a date with its own distance to UTC on that day (`zoned` in console.js), so an
 address means the same time for every reader.

@@ -1,4 +1,4 @@
-"""Asks the cluster for many things at once, within bounds of number and time.
+"""Ask the cluster for many things at once, within bounds of number and time.
 
 A page that shows fifty topics asks for each of them. A server that is away must not hold that page up,
 so all questions of a page have one deadline (`for_a_page`). Facts that are not known by then are

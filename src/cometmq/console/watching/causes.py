@@ -1,4 +1,4 @@
-"""Groups unknown facts by their cause: a silent server is named once, not for each question.
+"""Group unknown facts by their cause: a silent server is named once, not for each question.
 
 A page asks a server for several things. If it does not answer, the page has one bar, which names the
 server, the reason and all that is missing because of it.

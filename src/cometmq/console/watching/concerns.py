@@ -1,4 +1,4 @@
-"""Says what needs attention first, from what the watch has seen.
+"""Say what needs attention first, from what the watch has seen.
 
 Errors come before warnings, and in each the most costly for the owner of a group first: messages
 that are refused or not delivered, then late messages, then anything else that is not as it should

@@ -1,4 +1,4 @@
-"""Shares answers of the cluster between the pages that ask for the same."""
+"""Share answers of the cluster between the pages that ask for the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remembers the rates of topics while somebody looks at them: brokers keep no history of a topic."""
+"""Remember the rates of topics while somebody looks at them: brokers keep no history of a topic."""
 
 from __future__ import annotations
 

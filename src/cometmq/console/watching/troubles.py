@@ -1,4 +1,4 @@
-"""Goes round for troubles that no server reports by itself, so that the first page has them at
+"""Look, round by round, for troubles that no server reports by itself, so that the first page has them at
 once.
 
 These are members of a group with different subscriptions, new dead letters, and transactions that

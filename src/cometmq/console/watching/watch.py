@@ -1,4 +1,4 @@
-"""Watches the clusters at a fixed pace, with or without readers, and keeps their trends for an
+"""Watch the clusters at a fixed pace, with or without readers, and keep their trends for an
 hour.
 
 Pages read what the watch knows and so wait for no server: the brokers as they were seconds ago, how

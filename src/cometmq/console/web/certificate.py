@@ -1,4 +1,4 @@
-"""Keeps the console's certificate, and reads it again when its files change, as brokers do theirs.
+"""Keep the console's certificate, and read it again when its files change, as brokers do theirs.
 
 New connections get the new certificate, open ones keep theirs. A pair that is damaged, or only half
 written, is named in the log once, and the last good one stays in force.

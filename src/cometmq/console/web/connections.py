@@ -1,4 +1,4 @@
-"""Holds a browser's connection within limits: how many there are, how slow a client may be, and how
+"""Hold a browser's connection within limits: how many there are, how slow a client may be, and how
 much of what it sends is read at once.
 
 A client that sends its request too slowly, does not read its answer or only keeps a connection open

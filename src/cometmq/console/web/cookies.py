@@ -1,4 +1,4 @@
-"""Reads the cookies that a browser sends.
+"""Read the cookies that a browser sends.
 
 Starlette unquotes their values as Python's `http.cookies` does, in a time that grows with the square
 of their length in some releases of Python (CVE-2024-7592), for every client that can connect.

@@ -1,4 +1,4 @@
-"""Serves https: the console's handshakes are rationed as those of brokers are.
+"""Serve https: the console's handshakes are rationed as those of brokers are.
 
 uvicorn would have the loop shake hands with every client before the console knows of the
 connection: its limits would not count those connections, and a flood of handshakes would hold up

@@ -1,4 +1,4 @@
-"""Stands before all pages: checks each caller and its address, and limits what browsers may do with
+"""Stand before all pages: check each caller and its address, and limit what browsers may do with
 the answers.
 """
 

@@ -1,4 +1,4 @@
-"""Takes the port of a console. Light, so that `cometmq dev` knows the address before it imports the rest."""
+"""Take the port of a console. Light, so that `cometmq dev` knows the address before it imports the rest."""
 
 from __future__ import annotations
 

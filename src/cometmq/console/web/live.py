@@ -1,4 +1,4 @@
-"""Sends open pages an event when there is something new, as server-sent events."""
+"""Send open pages an event when there is something new, as server-sent events."""
 
 from __future__ import annotations
 

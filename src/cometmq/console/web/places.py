@@ -1,4 +1,4 @@
-"""Bounds how often something is done at once, by all and by one account."""
+"""Bound how often something is done at once, by all and by one account."""
 
 from __future__ import annotations
 

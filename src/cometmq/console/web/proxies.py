@@ -1,4 +1,4 @@
-"""Finds the client of a request if proxies stand before the console."""
+"""Find the client of a request if proxies stand before the console."""
 
 from __future__ import annotations
 

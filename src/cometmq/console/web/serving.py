@@ -1,4 +1,4 @@
-"""Serves a console with uvicorn, on a loop of its own."""
+"""Serve a console with uvicorn, on a loop of its own."""
 
 from __future__ import annotations
 

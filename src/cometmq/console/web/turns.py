@@ -1,4 +1,4 @@
-"""Lets connections and pages go on one after the other, so that none of them waits for all others."""
+"""Let connections and pages go on one after the other, so that none of them waits for all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes Java's String.hashCode, from which tag codes and index keys are made."""
+"""Compute Java's String.hashCode, from which tag codes and index keys are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines Java's integer types for records on the wire: decoding refuses numbers out of range."""
+"""Define Java's integer types for records on the wire: decoding refuses numbers out of range."""
 
 from __future__ import annotations
 

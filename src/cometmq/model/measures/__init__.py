@@ -1,1 +1,1 @@
-"""Measures lag, durations and sizes by histograms, and work by units."""
+"""Measure lag, durations and sizes by histograms, and work by units."""

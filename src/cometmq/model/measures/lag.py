@@ -1,4 +1,4 @@
-"""Says where a group continues in a queue, for all code that reports the lag of groups."""
+"""Say where a group continues in a queue, for all code that reports the lag of groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts the work that a scan may do before it has to let others in.
+"""Count the work that a scan may do before it has to let others in.
 
 A unit stands for about a nanosecond of work at its slowest. Work is counted rather than timed, so
 that the same request is cut at the same places on every machine.

@@ -1,1 +1,1 @@
-"""Defines what programs report to people: findings of checks, and sentences that can be translated."""
+"""Define what programs report to people: findings of checks, and sentences that can be translated."""

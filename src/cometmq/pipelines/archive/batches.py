@@ -16,12 +16,12 @@ from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive.columns import made_for
 from cometmq.pipelines.archive.commits import Archive, Commit, batch_name
-from cometmq.pipelines.archive.figures import with_hour
 from cometmq.pipelines.archive.layout import (
     Manifest,
     QueueState,
     in_order,
 )
+from cometmq.pipelines.archive.proving.figures import with_hour
 from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.source import Source
 from cometmq.pipelines.archive.staging import staged_files

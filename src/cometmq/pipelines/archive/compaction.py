@@ -15,9 +15,9 @@ from cometmq.errors import StoreCorruptError
 from cometmq.pipelines.archive.batches import write_files
 from cometmq.pipelines.archive.commits import Archive, Commit
 from cometmq.pipelines.archive.division import packed
-from cometmq.pipelines.archive.figures import Found, Sum, figures, summed
-from cometmq.pipelines.archive.inventory import unreadable
 from cometmq.pipelines.archive.layout import DataFile, Figures, Hour, Manifest, read_files
+from cometmq.pipelines.archive.proving.figures import Found, Sum, figures, summed
+from cometmq.pipelines.archive.proving.inventory import unreadable
 from cometmq.pipelines.archive.staging import staged_files
 from cometmq.pipelines.locations import Location
 

@@ -28,7 +28,7 @@ from cometmq.pipelines.archive.batches import Batches, Written
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted, Compaction
 from cometmq.pipelines.archive.layout import Hour, read, session_for
-from cometmq.pipelines.archive.proof import Proof, Proved
+from cometmq.pipelines.archive.proving.proof import Proof, Proved
 from cometmq.pipelines.archive.report import Report, report_of
 from cometmq.pipelines.archive.source import LiveSource, Source, StoreSource
 from cometmq.pipelines.archive.tables.publisher import Publisher

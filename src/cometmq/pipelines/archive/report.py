@@ -13,11 +13,11 @@ from cometmq.pipelines import report
 from cometmq.pipelines.archive.batches import Written
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted
-from cometmq.pipelines.archive.inventory import Problem
-from cometmq.pipelines.archive.judgement import spans_by_queue
 from cometmq.pipelines.archive.layout import Manifest
-from cometmq.pipelines.archive.proof import Proved
-from cometmq.pipelines.archive.spans import length, within
+from cometmq.pipelines.archive.proving.inventory import Problem
+from cometmq.pipelines.archive.proving.judgement import spans_by_queue
+from cometmq.pipelines.archive.proving.proof import Proved
+from cometmq.pipelines.archive.proving.spans import length, within
 from cometmq.pipelines.archive.tables.publisher import TableLine, table_of
 from cometmq.pipelines.report import Figure, Section, Table
 from cometmq.spark.gaps import Gap

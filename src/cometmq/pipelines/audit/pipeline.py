@@ -15,7 +15,7 @@ from contextlib import closing
 from cometmq.pipelines.audit.comparison import Comparison
 from cometmq.pipelines.audit.report import Report, make_report
 from cometmq.pipelines.audit.settings import Config
-from cometmq.pipelines.audit.stream import Stream
+from cometmq.pipelines.audit.streaming.stream import Stream
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.message_logs import open_message_log
 from cometmq.pipelines.report import now

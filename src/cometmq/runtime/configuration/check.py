@@ -1,4 +1,4 @@
-"""Finds all mistakes in a server's configuration and reports them at once, with the file's lines.
+"""Find all mistakes in a server's configuration and report them at once, with the file's lines.
 
 Three kinds of mistakes keep a server from starting: values that do not fit; misspelt keys, which
 neither we nor any release of RocketMQ know; and keys that ask for a protection that CometMQ does

@@ -1,4 +1,4 @@
-"""Reads RocketMQ's properties files and fills typed config classes from them.
+"""Read RocketMQ's properties files and fill typed config classes from them.
 
 A config class is a plain mutable dataclass: fields in snake case, each with a default, of type
 `bool`, `int`, `float`, `str`, `Path` or an `Enum`, or one of these `| None`. Its key in a file is

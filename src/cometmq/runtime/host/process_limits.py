@@ -1,4 +1,4 @@
-"""Raises and reads limits of the process that the system sets too low for a server."""
+"""Raise and read limits of the process that the system sets too low for a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the lists of addresses and networks that stand in a configuration."""
+"""Read the lists of addresses and networks that stand in a configuration."""
 
 from __future__ import annotations
 

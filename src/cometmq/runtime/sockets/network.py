@@ -1,4 +1,4 @@
-"""Makes connections and listeners.
+"""Make connections and listeners.
 
 Servers and clients take a `Network` as a parameter, so a test can pass one that lies in memory.
 """

@@ -1,4 +1,4 @@
-"""Holds ports of 127.0.0.1 while no server of ours listens there, and finds out which are taken.
+"""Hold ports of 127.0.0.1 while no server of ours listens there, and find out which are taken.
 
 A server that stops and comes back on its port would otherwise find, now and then, that the kernel
 has given the port away meanwhile: to another server that took any free port, or to an outgoing

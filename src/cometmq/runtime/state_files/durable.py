@@ -1,4 +1,4 @@
-"""Writes files that survive a loss of power and that nobody else can have planted.
+"""Write files that survive a loss of power and that nobody else can have planted.
 
 Each file is created again: a file or a symbolic link that has the name of a temporary file is
 removed, never written through. State files and their directories are for their owner alone.

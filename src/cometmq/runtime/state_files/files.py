@@ -1,4 +1,4 @@
-"""Reads and writes the state files beside a store: small texts and journals.
+"""Read and write the state files beside a store: small texts and journals.
 
 Servers and clients take `Files` as they take a clock or a network, so that a simulated node has its
 state files on its own disk, where they share that disk's faults. The store's large files go through

@@ -1,4 +1,4 @@
-"""Reads and writes state files: small JSON texts, replaced whole (Java: ConfigManager, MixAll).
+"""Read and write state files: small JSON texts, replaced whole (Java: ConfigManager, MixAll).
 
 A new text is written to `<name>.tmp`, synced and renamed to `<name>`. The previous file stays as
 `<name>.bak`, which is read when the main file is missing or damaged. A main file that is damaged

@@ -1,4 +1,4 @@
-"""Writes state files in a thread beside the loop (Java: ConfigManager.persist).
+"""Write state files in a thread beside the loop (Java: ConfigManager.persist).
 
 Changes that come while a file waits for its turn go out in one write. A failed write is tried
 again, with pauses of up to five seconds, until it succeeds; the log says when the failures begin

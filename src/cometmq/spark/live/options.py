@@ -15,9 +15,9 @@ from cometmq.errors import IllegalArgumentError
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SUB_ALL
-from cometmq.spark.by_queue import EARLIEST, LATEST, offsets_option, times_option
 from cometmq.spark.connecting import CONNECTING, Connecting
 from cometmq.spark.options import MAX_PARTITIONS, Options, gap_log, topic_names, topic_pattern
+from cometmq.spark.ranges.by_queue import EARLIEST, LATEST, offsets_option, times_option
 from cometmq.spark.rows.columns import named_columns
 
 T = TypeVar("T")

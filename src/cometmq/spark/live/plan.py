@@ -14,12 +14,12 @@ from cometmq.errors import IllegalArgumentError, RemotingError, RouteNotFoundErr
 from cometmq.model.names import LMQ_PREFIX, is_system_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.protocol.messages.record_columns import read_columns
-from cometmq.spark.by_queue import EARLIEST, ByQueue
 from cometmq.spark.gaps import BEYOND_THE_END, RETENTION, Gap
 from cometmq.spark.live.options import LiveOptions
 from cometmq.spark.options import MAX_PARTITIONS
-from cometmq.spark.pushdown import Bounds
-from cometmq.spark.splitting import Several, grouped, split
+from cometmq.spark.ranges.by_queue import EARLIEST, ByQueue
+from cometmq.spark.ranges.pushdown import Bounds
+from cometmq.spark.ranges.splitting import Several, grouped, split
 
 Range = tuple[int, int]
 

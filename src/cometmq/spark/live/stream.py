@@ -32,7 +32,7 @@ from cometmq.spark.live.options import LiveOptions, LiveTable, OffsetTable, offs
 from cometmq.spark.live.plan import LiveRange, Range, first_offsets, gone, live_ranges
 from cometmq.spark.live.queues import LiveQueues
 from cometmq.spark.live.reading import LiveReading, leave_out
-from cometmq.spark.splitting import parts_of
+from cometmq.spark.ranges.splitting import parts_of
 
 log = get_logger(__name__)
 

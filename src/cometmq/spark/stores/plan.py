@@ -13,8 +13,8 @@ from pyspark.sql.datasource import InputPartition
 from cometmq.errors import StoreCorruptError
 from cometmq.protocol.messages.record import MAGIC_V1, MAGIC_V2
 from cometmq.protocol.messages.record_layout import MAGIC_AT, record_struct
-from cometmq.spark.pushdown import Bounds
-from cometmq.spark.splitting import Several, grouped, split
+from cometmq.spark.ranges.pushdown import Bounds
+from cometmq.spark.ranges.splitting import Several, grouped, split
 from cometmq.store.reading.files import LogFile, QueueFiles, map_file
 
 _HEAD: Final = record_struct("magic", "physical_offset")

@@ -21,12 +21,12 @@ from cometmq.spark.options import (
     topic_names,
     topic_pattern,
 )
-from cometmq.spark.pushdown import Bounds, push_where_allowed
+from cometmq.spark.ranges.pushdown import Bounds, push_where_allowed
+from cometmq.spark.ranges.splitting import parts_of
 from cometmq.spark.rows.columns import named_columns
 from cometmq.spark.rows.record_batches import RecordBatches
 from cometmq.spark.rows.schema import source_schema, wanted_columns
 from cometmq.spark.secrets import refuse
-from cometmq.spark.splitting import parts_of
 from cometmq.spark.stores.plan import (
     LogRange,
     Nothing,

@@ -47,7 +47,9 @@ _OF_A_STORE: Final = frozenset({"checkpoint", "commitlog", "consumequeue", "queu
 
 
 class DiskUsage(NamedTuple):
-    """Says what users but root can have of a file system; `used_ratio` is what `df` shows."""
+    """Says what users but root can have of a file system; `used_ratio` is the ratio that `df`
+    shows.
+    """
 
     total_bytes: int
     free_bytes: int
@@ -226,8 +228,8 @@ class Disk:
     def populate(self, mapping: mmap.mmap, start: int, end: int) -> None:
         """Make the pages of a mapping's part writable at once, where the kernel can (Linux 5.14).
 
-        This makes whole pages around the part writable, and no others: with read-ahead the kernel
-        would also fill megabytes behind them with zeros, which holds the caller up for 25 ms where
+        This makes whole pages around the part writable, and no others. With read-ahead the kernel
+        would also fill megabytes behind them with zeros, which takes the caller 25 ms where
         read_ahead_kb is 8192. It is a hint, so it never fails.
         """
         start -= start % mmap.PAGESIZE

@@ -34,9 +34,9 @@ os.register_at_fork(after_in_child=_let_go_of_directories)
 
 
 class DirectoryLock:
-    """Holds a lock on byte 0 of a file, as Java's FileChannel.tryLock(0, 1, shared) takes it, and
-    one on the file's directory: the second lock keeps our own processes out when somebody removes
-    the file.
+    """Holds two locks: one on byte 0 of a file, as Java's FileChannel.tryLock(0, 1, shared) takes
+    it, and one on the file's directory. The second lock keeps our own processes out when somebody
+    removes the file.
     """
 
     def __init__(self, path: Path, fd: int, directory_fd: int = -1) -> None:

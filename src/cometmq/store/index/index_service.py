@@ -313,8 +313,9 @@ class IndexService:
         self._indexed_keys = 0
 
     def _read(self, file: MappedFile, start: int, end: int) -> bytearray:
-        # Through the file system: a page fault of a mapping would hold up all threads, and even
-        # for pages in memory one pass of the kernel is cheaper than finding their parts one by one.
+        # The index reads through the file system: a page fault of a mapping would hold up all
+        # threads, and even for pages in memory one system call is cheaper than finding their parts
+        # one by one.
         size = end - start
         if len(self._window) != size:
             self._window = bytearray(size)
@@ -376,9 +377,9 @@ class IndexService:
         """Find the newest messages of a topic that have a key and a store time in the range.
 
         Returns at most `limit` messages, each once. It does not find messages that `build` has not
-        reached, nor messages behind MAX_ENTRIES_LOOKED_AT entries or MAX_RECORDS_LOOKED_AT messages
-        of other keys with the same hash: then `ended_by` says so, and if nothing was found,
-        StoreError is raised.
+        reached. It ends after MAX_ENTRIES_LOOKED_AT entries, or MAX_RECORDS_LOOKED_AT messages of
+        other keys with the same hash: then `ended_by` says so, and if nothing was found, StoreError
+        is raised.
         """
         wanted = Wanted(topic, key, begin_ms, end_ms)
         found: set[int] = set()

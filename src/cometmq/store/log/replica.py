@@ -19,8 +19,8 @@ _BEYOND_BODY: Final = 64 * 1024
 class ReplicaLog:
     """Takes bytes in parts of any size, and gives the log whole records only.
 
-    The log of a slave that is stopped or killed therefore ends behind a record: half a record whose
-    missing bytes read as zeros may look like a whole one to a recovery, since the checksum covers
+    The log of a slave that is stopped or killed therefore ends behind a record. Half a record whose
+    missing bytes read as zeros could look like a whole one to a recovery, since the checksum covers
     the body only. Of a record that has come in part, up to `maxMessageSize` and 64 KiB are kept in
     memory, at least 64 MiB. For the thread that owns the store.
     """
@@ -91,7 +91,9 @@ class ReplicaLog:
         self._keep(view, 0, self._whole(view, 0, self._start))
 
     def _keep(self, view: memoryview, begin: int, whole: int) -> None:
-        """Give the log the records from `begin` up to `whole` of the view, and keep what follows."""
+        """Give the log the records from `begin` up to `whole` of the view, and keep the bytes
+        behind them.
+        """
         if whole > begin:
             self._log.append_bytes(self._start, view[begin:whole])
             self._start += whole - begin

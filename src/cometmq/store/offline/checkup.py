@@ -18,7 +18,7 @@ from cometmq.model.reports.finding import Finding, error, ok, warning
 from cometmq.store.config import StoreConfig
 from cometmq.store.files.disk import Disk
 from cometmq.store.layout import check_usable
-from cometmq.store.retention import Policy
+from cometmq.store.retention.retention import Policy
 
 _PROBE_BYTES: Final = 16 * 1024 * 1024
 _SYNCS: Final = 5

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cometmq.store.marks import Search, Unmarked
 from cometmq.store.offline.store import OfflineStore
 from cometmq.store.queues.consume_queue import UNIT_SIZE
 from cometmq.store.reading.files import QueueFiles, StoreFiles
-from cometmq.store.retention import Hold
+from cometmq.store.retention.marks import Search, Unmarked
+from cometmq.store.retention.retention import Hold
 
 
 def offline_hold(store: OfflineStore, offsets: Mapping[str, Mapping[int, int]]) -> Hold | None:

@@ -1,10 +1,10 @@
 """Repair a damaged store so that a broker can start on it.
 
-Messages that the log has lost stay lost, and the repair declares them as lost: damaged bytes
-between good records become a record that no queue and no reader sees (a rolled-back transaction),
-and a damaged end of a file becomes a blank record. Rebuilt queues get placeholders for the lost
-messages, so every other message keeps its offset. The overwritten bytes are kept in a directory
-`repair-…` of the store.
+Messages that the log has lost stay lost, and the repair declares them as lost. Damaged bytes
+between good records become a record that no queue and no reader sees (a rolled-back transaction); a
+damaged end of a file becomes a blank record. Rebuilt queues get placeholders for the lost messages,
+so every other message keeps its offset. The overwritten bytes are kept in a directory `repair-…` of
+the store.
 """
 
 from __future__ import annotations

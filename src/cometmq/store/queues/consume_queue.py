@@ -216,7 +216,9 @@ class ConsumeQueue:
         store_timestamp: int,  # noqa: ARG002 - for queues with an extension
         properties: bytes,  # noqa: ARG002 - for queues with an extension
     ) -> None:
-        """Append a unit as `put` does, and what an extension keeps; for callers in no hurry."""
+        """Append a unit as `put` does, and the unit of the extension, if any; for callers in no
+        hurry.
+        """
         self.put(physical_offset, size, tags_code)
 
     def fill_to(self, queue_offset: int, unit: Unit) -> None:
@@ -363,8 +365,8 @@ class ConsumeQueue:
     def recover(self, log_end: int) -> None:
         """Find the end of the queue in its files: behind the last good unit below `log_end`.
 
-        All units below that end are good when the store was closed cleanly, or when `log_end` is an
-        offset up to which consume queues are known to be on disk; so a binary search suffices.
+        If the store was closed cleanly, or the consume queues are known to be on disk up to
+        `log_end`, all units below that end are good; so a binary search suffices.
         """
         self._close_cursor()
         self.next_offset = self.first_offset

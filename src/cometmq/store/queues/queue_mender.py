@@ -1,10 +1,10 @@
 """Repair units of consume queues that contradict the log, when somebody reads them.
 
 The log is the truth. A unit that is read must point at a record whose head names the unit's queue
-and offset (`ConsumeQueue.owns`). If it does not, its record is searched for between those of the
-nearest good units: at the place that the unit names, at places that differ from it in one bit, and
-then record by record. A record that is found proves its place, so a unit is never rewritten
-wrongly. If there is no such record, the message is lost, and readers pass over it.
+and offset (`ConsumeQueue.owns`). If it does not, its record is looked for between those of the
+nearest good units: first at the place that the unit names, then at places that differ from it in
+one bit, then record by record. A record that is found proves its place, so a unit is never
+rewritten wrongly. If there is no such record, the message is lost, and readers pass over it.
 
 The reader does the search: a call does a bounded part of it, and raises StoreBusyError
 (FLOW_CONTROL, upon which clients come again in a moment) while more is to be done. All searches
@@ -354,7 +354,7 @@ class QueueMender:
         limit = min(search.at + _STEP_BYTES, end)
         position = next_magic(file.map, search.at - base + 1 + MAGIC_AT, limit - base)
         if position < 0:
-            # A magic may begin just before the end of what was looked at.
+            # A magic may begin just before the end of the part that was searched.
             search.at = (
                 limit - HEAD_SIZE + 1 if limit < end else self._log.next_file_start(search.at)
             )

@@ -43,9 +43,9 @@ class Extensions:
 class QueueTable:
     """The queues by topic and queue id. A queue's files appear with its first message.
 
-    A mapped file costs a descriptor. So the number of queues that keep their files mapped is
-    limited to a quarter of the open files that the process may have: before one more is mapped, the
-    queue that was mapped longest ago gives its mappings up.
+    A mapped file costs a descriptor. So at most a quarter of the open files that the process may
+    have go to queues that keep their files mapped. Before one more queue is mapped, the one that
+    was mapped longest ago gives its mappings up.
     """
 
     def __init__(

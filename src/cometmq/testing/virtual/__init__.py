@@ -1,4 +1,4 @@
-"""Runs nodes of a cluster in virtual time, in one thread, from one seed."""
+"""Run nodes of a cluster in virtual time, in one thread, from one seed."""
 
 from cometmq.testing.virtual.errors import (
     BlockingCallError,

@@ -1,4 +1,4 @@
-"""Refuses calls that would hold up the only thread of virtual time, or leave its world."""
+"""Refuse calls that would hold up the only thread of virtual time, or leave its world."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the time of a node, whose clock may be set, and may go faster or slower than others."""
+"""Keep the time of a node, whose clock may be set, and may go faster or slower than others."""
 
 from __future__ import annotations
 

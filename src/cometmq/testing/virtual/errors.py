@@ -1,4 +1,4 @@
-"""Defines the errors of code that runs in virtual time."""
+"""Define the errors of code that runs in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines the handles of a virtual loop: callbacks, timers and tasks, each of a node."""
+"""Define the handles of a virtual loop: callbacks, timers and tasks, each of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs coroutines in virtual time: when nothing is ready, the time jumps to the next timer.
+"""Run coroutines in virtual time: when nothing is ready, the time jumps to the next timer.
 
 Every handle belongs to the node in whose context it was made. Handles of a paused node are kept
 until it resumes, handles of a killed node never run.

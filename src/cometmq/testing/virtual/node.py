@@ -1,4 +1,4 @@
-"""Simulates one process: `namesrv-0`, `broker-a`, `app-1`."""
+"""Simulate one process: `namesrv-0`, `broker-a`, `app-1`."""
 
 from __future__ import annotations
 

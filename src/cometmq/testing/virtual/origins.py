@@ -1,4 +1,4 @@
-"""Finds the line of the user's code that made something, or that something waits at."""
+"""Find the line of the user's code that made something, or that something waits at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the work of a node's workers in the loop's thread, at times drawn from the seed."""
+"""Do the work of a node's workers in the loop's thread, at times drawn from the seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds all nodes of one virtual loop, and their random numbers from one seed."""
+"""Hold all nodes of one virtual loop, and their random numbers from one seed."""
 
 from __future__ import annotations
 

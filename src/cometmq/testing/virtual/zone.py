@@ -1,4 +1,4 @@
-"""Sets the time zone of virtual time, which would otherwise be the machine's."""
+"""Set the time zone of virtual time, which would otherwise be the machine's."""
 
 from __future__ import annotations
 

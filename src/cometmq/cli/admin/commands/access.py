@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands for users and policies (ACL 2.0)."""
+"""Define mqadmin's commands for users and policies (ACL 2.0)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands for accounts (ACL 1.0), which Java's brokers of 4.x keep."""
+"""Define mqadmin's commands for accounts (ACL 1.0), which Java's brokers of 4.x keep."""
 
 from __future__ import annotations
 

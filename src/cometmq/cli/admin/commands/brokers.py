@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands for brokers."""
+"""Define mqadmin's commands for brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands for clusters."""
+"""Define mqadmin's commands for clusters."""
 
 from __future__ import annotations
 

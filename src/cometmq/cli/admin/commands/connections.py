@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands that show the connected clients."""
+"""Define mqadmin's commands that show the connected clients."""
 
 from __future__ import annotations
 

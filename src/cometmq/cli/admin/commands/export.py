@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands that export topics, groups, settings and metrics of a cluster to JSON
+"""Define mqadmin's commands that export topics, groups, settings and metrics of a cluster to JSON
 files.
 """
 

@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands that make, change, delete and show consumer groups."""
+"""Define mqadmin's commands that make, change, delete and show consumer groups."""
 
 from __future__ import annotations
 

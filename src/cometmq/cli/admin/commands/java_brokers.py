@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands for features of Java's brokers: slaves, cold data, RocksDB.
+"""Define mqadmin's commands for features of Java's brokers: slaves, cold data, RocksDB.
 
 CometMQ's brokers refuse these commands, with the reason and the remedy.
 """

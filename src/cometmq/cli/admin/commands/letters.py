@@ -1,4 +1,4 @@
-"""Defines commands for messages that nobody consumes. mqadmin has none of them."""
+"""Define commands for messages that nobody consumes. mqadmin has none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks the members of a consumer group, and goes on when some servers or members do not answer."""
+"""Ask the members of a consumer group, and go on when some servers or members do not answer."""
 
 from __future__ import annotations
 

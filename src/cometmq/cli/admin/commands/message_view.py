@@ -1,4 +1,4 @@
-"""Shows messages: one by one to people, as rows in tables, and as records to programs."""
+"""Show messages: one by one to people, as rows in tables, and as records to programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands that find messages, and send or consume them again."""
+"""Define mqadmin's commands that find messages, and send or consume them again."""
 
 from __future__ import annotations
 

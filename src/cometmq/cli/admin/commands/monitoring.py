@@ -1,4 +1,4 @@
-"""Defines mqadmin's startMonitoring, which shows faults of consumer groups, round by round."""
+"""Define mqadmin's startMonitoring, which shows faults of consumer groups, round by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands for name servers."""
+"""Define mqadmin's commands for name servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands that move and show the offsets of consumer groups."""
+"""Define mqadmin's commands that move and show the offsets of consumer groups."""
 
 from __future__ import annotations
 

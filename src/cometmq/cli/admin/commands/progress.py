@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands that show how far consumer groups are, and the state of their
+"""Define mqadmin's commands that show how far consumer groups are, and the state of their
 members.
 """
 

@@ -1,4 +1,4 @@
-"""Defines mqadmin's command that looks into consume queues."""
+"""Define mqadmin's command that looks into consume queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands that print the messages of queues, however many there are."""
+"""Define mqadmin's commands that print the messages of queues, however many there are."""
 
 from __future__ import annotations
 

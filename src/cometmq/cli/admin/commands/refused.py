@@ -1,4 +1,4 @@
-"""Lists the commands of mqadmin that are refused on purpose, each with its options and the reason.
+"""List the commands of mqadmin that are refused on purpose, each with its options and the reason.
 
 They exist so that the refusal says what to do instead.
 """

@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands that send messages, one or many to measure."""
+"""Define mqadmin's commands that send messages, one or many to measure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands that show rates of topics and groups, and how far groups are."""
+"""Define mqadmin's commands that show rates of topics and groups, and how far groups are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines mqadmin's commands for topics."""
+"""Define mqadmin's commands for topics."""
 
 from __future__ import annotations
 

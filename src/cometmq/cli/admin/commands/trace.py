@@ -1,4 +1,4 @@
-"""Defines mqadmin's command that shows the traces of a message."""
+"""Define mqadmin's command that shows the traces of a message."""
 
 from __future__ import annotations
 

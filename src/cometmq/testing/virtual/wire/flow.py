@@ -1,4 +1,4 @@
-"""Carries one direction of a connection over a link, as TCP does.
+"""Carry one direction of a connection over a link, as TCP does.
 
 Bytes arrive once and in order. While the link is lossy they wait to be sent again: after 0.2
 seconds, then after twice as long each time, at most after two minutes. So after a link has healed

@@ -1,4 +1,4 @@
-"""Models one direction of the way between two hosts."""
+"""Model one direction of the way between two hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins the nodes of one simulated loop, and breaks the links between them.
+"""Join the nodes of one simulated loop, and break the links between them.
 
 A `VirtualNetwork` has one `Network` for each host (`of`). Faults name nodes, or hosts by their IP
 address; each can be undone by `heal`. All that is drawn comes from one `Randomness`, so one seed

@@ -16,7 +16,7 @@ import org.apache.spark.sql.sources.LessThan;
 import org.apache.spark.sql.sources.LessThanOrEqual;
 
 /**
- * What Spark's filters leave of a read (Python: {@code cometmq.spark.pushdown}). Spark applies every filter
+ * What Spark's filters leave of a read (Python: {@code cometmq.spark.ranges.pushdown}). Spark applies every filter
  * again, so these only narrow. A set that is null admits all; offsets run from min to below end.
  */
 final class Bounds implements Serializable {

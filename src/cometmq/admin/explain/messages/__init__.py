@@ -1,0 +1,1 @@
+"""Explain what became of a message: its facts, and the causes that follow."""

@@ -1,0 +1,1 @@
+"""Prove the files of an archive against the log that they came from."""

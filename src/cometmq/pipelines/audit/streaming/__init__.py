@@ -1,0 +1,1 @@
+"""Audit round by round, with a state on disk between the rounds."""

@@ -1,0 +1,1 @@
+"""Decide which files retention no longer keeps, and delete them."""
