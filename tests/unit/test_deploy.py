@@ -278,7 +278,9 @@ def test_compose_hands_out_ports_that_are_the_same_inside_and_outside() -> None:
         servers = [server for server in services if server.startswith("namesrv")]
         assert settings["namesrvAddr"] == ";".join(f"{s}:{DEFAULT_PORT}" for s in servers)
         assert list(service["depends_on"]) == servers
-    volumes = {v.partition(":")[0] for s in compose()["services"].values() for v in s.get("volumes", ())}
+    volumes = {
+        v.partition(":")[0] for s in compose()["services"].values() for v in s.get("volumes", ())
+    }
     assert {volume for volume in volumes if "/" not in volume} == compose()["volumes"].keys()
 
 
