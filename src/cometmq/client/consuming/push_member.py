@@ -366,7 +366,7 @@ class GroupMember:
             "pullThresholdForQueue": str(options.pull.flow.messages),
             "pullThresholdSizeForQueue": str(max(1, options.pull.flow.size_bytes >> 20)),
             "consumeConcurrentlyMaxSpan": str(options.pull.flow.span),
-            "paused": "true" if self.gates.paused else "false",
+            **self.gates.properties(self.all_assigned()),
             "pullFailures": failures_text(
                 {
                     queue: assignment.puller.failure
