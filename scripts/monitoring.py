@@ -120,13 +120,18 @@ class Panel(NamedTuple):
 
 
 class Dashboard(NamedTuple):
-    """A page of panels, in rows of a title each. `variables` are labels by the metric to ask."""
+    """A page of panels, in rows of a title each. `variables` are labels by the metric to ask.
+
+    With `traces_of` the page has a last row: the latest traces of a service in Jaeger, by the name
+    that its user writes, at first this one.
+    """
 
     uid: str
     title: str
     selector: str
     rows: dict[str, list[Panel]]
     variables: dict[str, str]
+    traces_of: str = ""
 
     def queries(self) -> Iterator[str]:
         """Yield all queries as they stand in the file."""
@@ -317,6 +322,7 @@ _CLIENTS = Dashboard(
         ],
     },
     {"group": "cometmq_client_connections"},
+    traces_of="orders-api",
 )  # fmt: skip
 
 DASHBOARDS: Final = (_OVERVIEW, _TOPICS, _GROUPS, _STORAGE, _NAMESRV, _CLIENTS)
@@ -337,6 +343,10 @@ def dashboard_json(dashboard: Dashboard) -> str:
             at = {"h": height, "w": width, "x": x, "y": y + (0 if stats else place // 2 * height)}
             panels.append({"id": len(panels) + 1, "gridPos": at, **_panel(panel, dashboard)})
         y += height if stats else (len(row) + 1) // 2 * height
+    variables = [_SOURCE, *(_variable(*pair) for pair in dashboard.variables.items())]
+    if dashboard.traces_of:
+        variables += _trace_variables(dashboard.traces_of)
+        panels.append({"id": len(panels) + 1, **_traces(y)})
     document = {
         "uid": dashboard.uid,
         "title": dashboard.title,
@@ -346,9 +356,7 @@ def dashboard_json(dashboard: Dashboard) -> str:
         "editable": True,
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {
-            "list": [_SOURCE, *(_variable(*pair) for pair in dashboard.variables.items())]
-        },
+        "templating": {"list": variables},
         "panels": panels,
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
@@ -400,6 +408,34 @@ def _panel(panel: Panel, dashboard: Dashboard) -> dict[str, Any]:
             }
             for place, (legend, text) in enumerate(texts.items())
         ],
+    }
+
+
+def _trace_variables(service: str) -> list[dict[str, Any]]:
+    return [
+        {"name": "traces", "label": "Traces", "type": "datasource", "query": "jaeger"},
+        {
+            "name": "service",
+            "label": "Service",
+            "type": "textbox",
+            "query": service,
+            "current": {"text": service, "value": service},
+        },
+    ]
+
+
+def _traces(y: int) -> dict[str, Any]:
+    """Return the list of the latest traces, with a link to each."""
+    source = {"type": "jaeger", "uid": "$traces"}
+    search = {"queryType": "search", "service": "$service", "limit": 50}
+    return {
+        "title": "Traces of $service",
+        "description": "Spans that OpenTelemetryHook makes of sends and deliveries.",
+        "type": "table",
+        "gridPos": {"h": 8, "w": 24, "x": 0, "y": y},
+        "datasource": source,
+        "fieldConfig": {"defaults": {}, "overrides": []},
+        "targets": [{"refId": "A", "datasource": source, **search}],
     }
 
 

@@ -3,8 +3,8 @@
     from cometmq.otel import OpenTelemetryHook
 
     telemetry = OpenTelemetryHook()
-    producer.add_hook(telemetry)
-    consumer.add_hook(telemetry)
+    telemetry.watch(producer)
+    telemetry.watch(consumer)
 
 Names follow OpenTelemetry's semantic conventions for messaging. The context of a send travels in
 the message's properties, `traceparent` and what else the application's propagators write.
@@ -12,7 +12,8 @@ the message's properties, `traceparent` and what else the application's propagat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq._version import __version__
@@ -23,6 +24,7 @@ from cometmq.client.hooks import (
     SendContext,
     SendMessageHook,
 )
+from cometmq.client.loads import GAUGES, Client, Gauge, WatchedClients
 from cometmq.extras import needs
 from cometmq.model import properties as p
 from cometmq.model.message import Message
@@ -32,6 +34,7 @@ from cometmq.runtime.surroundings import current
 with needs("otel", "cometmq.otel"):
     from opentelemetry import context as contexts
     from opentelemetry import metrics, propagate, trace
+    from opentelemetry.metrics import CallbackOptions, Observation
     from opentelemetry.trace import Link, SpanKind, StatusCode
 
 if TYPE_CHECKING:
@@ -55,6 +58,8 @@ _OF_METRICS: Final = frozenset(
         "server.port",
     }
 )
+_LABELS_BY_GROUP: Final = ("messaging.rocketmq.client_group",)
+_LABELS_BY_TOPIC: Final = ("messaging.consumer.group.name", "messaging.destination.name")
 _DELAYS: Final = (p.DELAY_TIME_LEVEL, p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS)
 _NAME: Final = "cometmq"
 
@@ -70,9 +75,10 @@ class _Running(NamedTuple):
 
 class OpenTelemetryHook(SendMessageHook, ConsumeMessageHook):
     """Makes a span and metrics of each attempt to send, each call of a listener, each poll, and each
-    block `with message:`.
+    block `with message:`, and gauges of what the clients hold.
 
-    One hook serves any number of producers and consumers. Without providers the global ones count.
+    One hook serves any number of producers and consumers. `watch` measures a client; `client.add_hook`
+    does the same without the gauges. Without providers the global ones count.
     While a listener or block runs, its span is the current one. The span of a delivery of one message
     belongs to the trace of the send, as do its retries and its dead letter; one of several messages is
     linked to their sends. Each message of a batch carries the context of the batch's span.
@@ -103,6 +109,25 @@ class OpenTelemetryHook(SendMessageHook, ConsumeMessageHook):
                 ("messaging.process.duration", "Durations of calls of listeners."),
             )
         )
+
+        self._clients = WatchedClients()
+        for gauge in GAUGES:
+            observe = functools.partial(self._observe, gauge)
+            meter.create_observable_gauge(gauge.name, [observe], gauge.unit, gauge.text)
+
+    def watch(self, client: Client) -> None:
+        """Measure a producer or consumer from now on, started or not; a second call does nothing.
+
+        Raises IllegalArgumentError for anything else.
+        """
+        if not self._clients.known(client):
+            client.add_hook(self)
+            self._clients.add(client)
+
+    def _observe(self, gauge: Gauge, _options: CallbackOptions) -> Iterator[Observation]:
+        names = _LABELS_BY_TOPIC if gauge.by_topic else _LABELS_BY_GROUP
+        for labels, number in self._clients.sums()[gauge].items():
+            yield Observation(number, dict(zip(names, labels, strict=True)))
 
     def before_send(self, context: SendContext) -> None:
         single = len(context.messages) == 1

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.console.actors import Actors
 from tests.console.running import Visitor, running_console
 from tests.integration.server_processes import server_process
 from tests.waits import eventually
@@ -291,6 +292,28 @@ def test_a_paused_group_gets_nothing_until_it_is_resumed(
         assert "resumed at 1 brokers" in resumed.text
         fill(cluster, admin, "pause-topic", 1)
         eventually(lambda: len(heard) == 4)
+
+
+def test_a_member_that_paused_some_queues_is_marked(cluster: Cluster, operator: Visitor) -> None:
+    with Actors(cluster.namesrv) as actors:
+        member = actors.member("resting-group", "resting-topic")
+        actors.producer("resting-shop").send(Message("resting-topic", b"x"))
+
+        def queues() -> list[MessageQueue]:
+            assigned = member.client.assigned_queues()
+            return [queue for queue in assigned if queue.topic == "resting-topic"]
+
+        queue = eventually(queues)[0]
+        member.client.pause([queue])
+        marked = re.compile(rf'title="{re.escape(str(queue))}">paused in part<')
+        eventually(
+            lambda: operator.get("/group", name="resting-group", view="members").html, marked.search
+        )
+        member.client.pause()
+        eventually(
+            lambda: operator.get("/group", name="resting-group", view="members").html,
+            lambda html: ">paused<" in html and not marked.search(html),
+        )
 
 
 def test_a_group_is_paused_in_one_topic(

@@ -170,6 +170,25 @@ def test_a_paused_member_is_told(admin: cometmq.AdminClient, face: BlockingFace,
     explained(admin, name, Cause.CAUGHT_UP)
 
 
+@pytest.mark.parametrize("kind", ["push", "poll"])
+def test_a_paused_topic_is_told(
+    admin: cometmq.AdminClient, face: BlockingFace, name: str, kind: str
+) -> None:
+    consumer: Any
+    if kind == "push":
+        consumer = face.consumer(name, name, Received().handle, consume_from=FIRST)
+    else:
+        consumer = face.new_lite_pull_consumer(name, consume_from=FIRST)
+        consumer.subscribe(name)
+        face.started(consumer)
+    consumer.pause(name)
+    send(face, name, 4)
+    send(face, name, 4)
+    found = explained(admin, name, Cause.MEMBER_PAUSED)
+    assert f"paused by {consumer.client_id}" in found.answer
+    assert any(f"{name}@" in each.value for each in found.reasons[0].evidence)
+
+
 def test_a_group_that_may_not_consume_is_told_with_its_refused_pulls(
     admin: cometmq.AdminClient, face: BlockingFace, name: str
 ) -> None:

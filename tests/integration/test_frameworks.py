@@ -1,4 +1,5 @@
-"""The programs of docs/frameworks.md (frameworks.md): in FastAPI, in forked workers, with taskiq's own command."""
+"""The programs of docs/frameworks.md (frameworks.md): in FastAPI, in forked workers, with taskiq's own command,
+in FastStream's test application."""
 
 from __future__ import annotations
 
@@ -18,10 +19,14 @@ from typing import Any
 
 import pytest
 import uvicorn
+from faststream import TestApp
+from faststream.redis import TestRedisBroker
 from tests.integration.test_snippets import of
-from tests.waits import PROCESS_WAIT_S, WAIT_S, eventually
+from tests.waits import PROCESS_WAIT_S, WAIT_S, eventually, until
 
 from cometmq import Message
+from cometmq.aio import Producer
+from cometmq.errors import ClientStateError
 from cometmq.testing import Cluster
 
 
@@ -39,7 +44,7 @@ def program(number: int, cluster: Cluster) -> str:
 
 def module(number: int, cluster: Cluster) -> Any:
     # taskiq names tasks after their module.
-    made = types.ModuleType(("app", "messaging", "tasks")[number])
+    made = types.ModuleType(("app", "messaging", "tasks", "bridge")[number])
     sys.modules[made.__name__] = made  # FastAPI looks for annotations there
     exec(compile(program(number, cluster), made.__name__, "exec"), made.__dict__)
     return made
@@ -113,3 +118,29 @@ def test_taskiqs_own_worker_runs_the_tasks_and_ends_when_it_is_asked(
         worker.wait(PROCESS_WAIT_S)
     assert "Traceback" not in shown.read_text()
     assert shown.read_text().count("charged") == 2
+
+
+async def test_faststreams_application_runs_our_clients_beside_its_broker(cluster: Cluster) -> None:
+    """Redis is FastStream's own, in memory: RocketMQ is the real part here."""
+    bridge = module(3, cluster)
+    came = asyncio.Event()
+
+    async def invoice(text: str) -> None:
+        assert text == "2.40"
+        came.set()
+
+    bridge.broker.subscriber("invoices")(invoice)
+    async with TestRedisBroker(bridge.broker), TestApp(bridge.app):
+        await bridge.broker.publish("bridged", "orders")
+
+        async def orders() -> set[bytes]:
+            found = await asyncio.to_thread(cluster.call, "messages", "orders")
+            return {message.body for message in found}
+
+        await until(orders, lambda bodies: b"bridged" in bodies, pause_s=0.1)
+        async with Producer("billing", namesrv=cluster.namesrv) as producer:
+            await producer.send(Message("invoices", b"2.40"))
+            await asyncio.wait_for(came.wait(), WAIT_S)
+    for client in (bridge.producer, bridge.consumer):
+        with pytest.raises(ClientStateError):
+            await client.start()  # it was closed with the application

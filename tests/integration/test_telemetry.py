@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 from prometheus_client import CollectorRegistry
 from tests.integration.client_faces import AsyncFace, Face
-from tests.waits import eventually
+from tests.waits import WAIT_S, eventually
 
 from cometmq import (
     ClientMetrics,
@@ -28,7 +29,7 @@ from cometmq import (
     MessageQueue,
     RpcHook,
 )
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.otel import OpenTelemetryHook
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
@@ -316,3 +317,42 @@ def test_a_batch_is_sent_in_one_span_and_polls_are_linked_to_sends(
     received = sum(point.value for point in observed.points("messaging.client.consumed.messages"))
     assert received == 3
     assert trace.get_current_span().get_span_context().is_valid is False
+
+
+def test_gauges_show_what_watched_clients_hold(face: Face, name: str, observed: Observed) -> None:
+    producer = face.producer(name)
+    for _ in range(2):
+        observed.hook.watch(producer)
+    producer.send_batch([Message(name, b"five5"), Message(name, b"x")])
+    entered, leave = threading.Event(), threading.Event()
+
+    def listen(_: list[MessageExt]) -> ConsumeResult:
+        entered.set()
+        leave.wait(WAIT_S)
+        return ConsumeResult.SUCCESS
+
+    # A function runs in a thread on either face, so it may block.
+    consumer = face.new_consumer(name, listen, consume_from=FIRST, concurrency=1)
+    observed.hook.watch(consumer)
+    consumer.subscribe(name)
+    face.started(consumer)
+    entered.wait(WAIT_S)
+    labels = {"messaging.consumer.group.name": name, "messaging.destination.name": name}
+
+    def held(gauge: str) -> list[Any]:
+        return [each.value for each in observed.points(gauge) if dict(each.attributes) == labels]
+
+    eventually(lambda: held("rocketmq.consumer.cached_messages"), lambda found: found == [2])
+    assert held("rocketmq.consumer.cached_bytes") == [6]
+    assert held("cometmq.client.assigned_queues") == [len(producer.queues(name))]
+    leave.set()
+    eventually(lambda: held("rocketmq.consumer.cached_messages"), lambda found: found == [0])
+    (connections,) = [
+        each.value
+        for each in observed.points("cometmq.client.connections")
+        if dict(each.attributes) == {"messaging.rocketmq.client_group": name}
+    ]
+    assert connections > 0
+    assert [each.value for each in observed.points("messaging.client.sent.messages")] == [2]
+    with pytest.raises(IllegalArgumentError, match="no producer or consumer"):
+        observed.hook.watch("billing")  # type: ignore[arg-type]  # what is tried

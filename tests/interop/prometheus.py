@@ -67,15 +67,22 @@ class Prometheus:
 def prometheus(
     directory: Path, config: Path, jobs: Mapping[str, Sequence[str]]
 ) -> Iterator[Prometheus]:
-    """Run Prometheus with the rules of `config`; scrape the targets of each job often."""
+    """Run Prometheus with the rules and jobs of `config`; scrape often. `jobs` has the targets of each,
+    which stand in a file beside the configuration where the job reads them from files.
+    """
     settings = yaml.safe_load(config.read_text())
     settings["global"] = {"scrape_interval": "2s", "evaluation_interval": "1s"}
     settings["rule_files"] = [str(config.parent / name) for name in settings["rule_files"]]
-    (known,) = settings["scrape_configs"]
-    settings["scrape_configs"] = [
-        {**known, "job_name": job, "scrape_timeout": "2s", "static_configs": [{"targets": [*t]}]}
-        for job, t in jobs.items()
-    ]
+    for job in settings["scrape_configs"]:
+        job["scrape_timeout"] = "2s"
+        targets = [{"targets": [*jobs[job["job_name"]]]}]
+        if "static_configs" in job:
+            job["static_configs"] = targets
+        else:
+            (pattern,) = job["file_sd_configs"][0]["files"]
+            listed = directory / pattern.replace("*", "targets")
+            listed.parent.mkdir()
+            listed.write_text(yaml.safe_dump(targets))
     file = directory / "prometheus.yaml"
     file.write_text(yaml.safe_dump(settings))
     program = tool("prometheus")

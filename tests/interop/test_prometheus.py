@@ -249,7 +249,7 @@ def demo(directory: Path) -> Iterator[dict[str, list[str]]]:
         stack.callback(http.server_close)
         stack.callback(http.shutdown)
         stack.enter_context(traffic(servers[0].address, registry))
-        yield {"cometmq": targets, "shop": [f"127.0.0.1:{http.server_port}"]}
+        yield {"cometmq": targets, "clients": [f"127.0.0.1:{http.server_port}"]}
 
 
 def without_data(server: Prometheus, queries: set[str]) -> set[str]:

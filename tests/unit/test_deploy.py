@@ -5,16 +5,20 @@ Whether a container, a unit or a cluster starts with them is not shown here.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 import yaml
+from examples.service.orders import TOPIC
+from examples.service.settings import Settings
 
 from cometmq.broker.config import CONFIG_CLASSES, BrokerConfig
 from cometmq.broker.operation.settings_check import check_settings
@@ -34,6 +38,7 @@ COMPOSE = DEPLOY / "docker" / "compose.yaml"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MANIFESTS = [DEPLOY / "kubernetes" / name for name in ("namesrv.yaml", "broker.yaml")]
 PAGE = ROOT / "docs" / "operations.md"
+SERVICE = ROOT / "examples" / "service"
 HOME = "/var/lib/cometmq"
 LONGEST_STOP_S = 60
 
@@ -273,7 +278,9 @@ def test_compose_hands_out_ports_that_are_the_same_inside_and_outside() -> None:
         servers = [server for server in services if server.startswith("namesrv")]
         assert settings["namesrvAddr"] == ";".join(f"{s}:{DEFAULT_PORT}" for s in servers)
         assert list(service["depends_on"]) == servers
-    volumes = {v.partition(":")[0] for s in compose()["services"].values() for v in s["volumes"]}
+    volumes = {
+        v.partition(":")[0] for s in compose()["services"].values() for v in s.get("volumes", ())
+    }
     assert {volume for volume in volumes if "/" not in volume} == compose()["volumes"].keys()
 
 
@@ -281,7 +288,7 @@ def test_compose_has_prometheus_ask_all_servers_and_grafana_show_what_it_has() -
     project = compose()
     servers = cometmq_services()
     (scraped,) = documents(MONITORING / "prometheus.yaml")
-    (job,) = scraped["scrape_configs"]
+    job, clients = scraped["scrape_configs"]
     port = BrokerConfig.metrics_prom_exporter_port
     assert port == NamesrvConfig.metrics_prom_exporter_port
     assert job["static_configs"] == [{"targets": [f"{name}:{port}" for name in servers]}]
@@ -302,11 +309,60 @@ def test_compose_has_prometheus_ask_all_servers_and_grafana_show_what_it_has() -
     path = provider["providers"][0]["options"]["path"]
     (volume,) = project["services"]["grafana"]["volumes"]
     assert volume == f"../monitoring/dashboards:{path}:ro"
-    (source,) = documents(MONITORING / "grafana" / "datasource.yaml")
-    asked = project["services"]["prometheus"]["ports"][0].rpartition(":")[2]
-    assert source["datasources"][0]["url"] == f"http://prometheus:{asked}"
-    for name in ("prometheus", "grafana"):
+    (found,) = documents(MONITORING / "grafana" / "datasource.yaml")
+    for source in found["datasources"]:
+        asked = project["services"][source["type"]]["ports"][-1].rpartition(":")[2]
+        assert source["url"] == f"http://{source['type']}:{asked}"
+    for name in ("prometheus", "grafana", "jaeger"):
         assert all(p.startswith("127.0.0.1:") for p in project["services"][name]["ports"])
+    # Alerts are about the jobs of servers; clients come and go.
+    assert not clients["job_name"].startswith("cometmq")
+
+
+def test_the_services_compose_file_extends_this_one() -> None:
+    (example,) = documents(SERVICE / "compose.yaml")
+    project = compose()
+    api, billing = (example["services"][name] for name in ("orders-api", "billing"))
+    given = dataclasses.fields(Settings)
+    assert set(api["environment"]) == {"NAMESRV_ADDR", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+    assert api["environment"]["NAMESRV_ADDR"] == compose_settings("broker-a")["namesrvAddr"]
+    otlp = api["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"].rpartition(":")[2]
+    assert f"127.0.0.1:{otlp}:{otlp}" in project["services"]["jaeger"]["ports"]
+    # All variables are read, of compose file and image.
+    dockerfile = (SERVICE / "Dockerfile").read_text()
+    set_there = dict(re.findall(r"(\w+)=(\S+)", re.findall(r"^ENV (.+)$", dockerfile, re.M)[0]))
+    source = (SERVICE / "settings.py").read_text()
+    read = set(re.findall(r'found\.get\("(\w+)"', source))
+    assert len(read) == len(given)
+    assert {*api["environment"], *set_there} <= read
+    # Prometheus scrapes both, by a file that its job of clients reads.
+    (scraped,) = documents(MONITORING / "prometheus.yaml")
+    (target,) = [each["target"] for each in example["services"]["prometheus"]["configs"]]
+    pattern = scraped["scrape_configs"][1]["file_sd_configs"][0]["files"][0]
+    assert fnmatch(target, f"/etc/prometheus/{pattern}")
+    (listed,) = yaml.safe_load(example["configs"]["orders-targets"]["content"])
+    port = set_there["METRICS_PORT"]
+    assert listed["targets"] == [f"orders-api:{port}", f"billing:{port}"]
+    assert billing["volumes"] == [f"orders:{set_there['LEDGER']}"]
+    # The topic is made by a command that exists, on the servers that are there.
+    (made,) = [s for s in example["services"].values() if s.get("image") == "cometmq"]
+    assert command_fault(made["command"]) is None
+    assert (
+        set(made["depends_on"]) | {made["command"][3].partition(":")[0]}
+        <= cometmq_services().keys()
+    )
+    assert made["command"][-1] == TOPIC
+
+
+def test_the_services_image_is_made_of_files_that_exist_and_are_let_through() -> None:
+    dockerfile = SERVICE / "Dockerfile"
+    ignored = (SERVICE / "Dockerfile.dockerignore").read_text().splitlines()
+    let_through = {line[1:] for line in ignored if line.startswith("!")}
+    lines = re.findall(r"^COPY (.+)$", dockerfile.read_text(), re.MULTILINE)
+    copied = {source for line in lines for source in line.split()[:-1]}
+    assert copied == let_through
+    assert [path for path in copied if not (ROOT / path).exists()] == []
+    assert "USER 10002:10002" in dockerfile.read_text()
 
 
 # The units

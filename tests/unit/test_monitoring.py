@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.unit.test_reference import generator
 
 from cometmq.metrics.catalogue import Kind
@@ -111,13 +112,15 @@ def test_panels_have_a_place_of_their_own_and_a_unit(uid: str) -> None:
         )
         assert apart, (one, two)
     assert all(place["x"] + place["w"] <= 24 for place in places)
-    units = [panel["fieldConfig"]["defaults"]["unit"] for panel in found if panel["type"] != "row"]
-    assert "none" not in units
+    graphs = [panel for panel in found if panel["type"] not in ("row", "table")]
+    assert "none" not in [panel["fieldConfig"]["defaults"]["unit"] for panel in graphs]
 
 
 @pytest.mark.parametrize("uid", DASHBOARDS)
 def test_the_lines_of_a_panel_share_a_unit_and_have_legends_that_tell_them_apart(uid: str) -> None:
     for panel in panels(uid):
+        if panel["type"] == "table":
+            continue
         for target in panel.get("targets", ()):
             query = target["expr"]
             assert MADE.unit_of(query) == panel["fieldConfig"]["defaults"]["unit"], query
@@ -128,6 +131,21 @@ def test_the_lines_of_a_panel_share_a_unit_and_have_legends_that_tell_them_apart
             else:
                 labels = MADE.KNOWN[MADE.metric_names(query)[0]][2]
                 assert named <= labels, query
+
+
+def test_traces_are_asked_for_by_variables_that_the_dashboard_has() -> None:
+    (tables,) = [
+        (uid, panel) for uid in DASHBOARDS for panel in panels(uid) if panel["type"] == "table"
+    ]
+    uid, table = tables
+    text = (MADE.DIRECTORY / "dashboards" / f"{uid}.json").read_text()
+    variables = {each["name"]: each for each in json.loads(text)["templating"]["list"]}
+    (target,) = table["targets"]
+    assert (target["service"], target["datasource"]["uid"]) == ("$service", "$traces")
+    assert {"service", "traces"} <= variables.keys()
+    sources = yaml.safe_load((MADE.DIRECTORY / "grafana" / "datasource.yaml").read_text())
+    kinds = {each["type"] for each in sources["datasources"]}
+    assert {target["datasource"]["type"], variables["traces"]["query"]} == {"jaeger"} <= kinds
 
 
 def test_alerts_have_names_of_their_own_and_lead_to_a_section_of_the_page() -> None:

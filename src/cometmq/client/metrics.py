@@ -9,20 +9,16 @@ units (milliseconds where the name has none); the others are `cometmq_client_…
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from cometmq.client.hooks import (
     ConsumeContext,
     ConsumeMessageHook,
-    Hook,
     SendContext,
     SendMessageHook,
 )
-from cometmq.client.lifecycle import ClientLoad
+from cometmq.client.loads import Client, Gauge, Sums, WatchedClients
 from cometmq.errors import IllegalArgumentError
 from cometmq.extras import needs
 from cometmq.runtime.clock import Clock
@@ -42,14 +38,6 @@ _PROCESS_BUCKETS_MS: Final = (1, 5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 60_0
 _DELIVERY_BUCKETS_MS: Final = (5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 60_000, 600_000)
 
 
-class Client(Protocol):
-    """Is a producer or a consumer, blocking or for asyncio."""
-
-    def load(self) -> ClientLoad: ...
-
-    def add_hook(self, hook: Hook) -> None: ...
-
-
 class ClientMetrics(Collector):
     """Measures the producers and consumers that it watches, in one registry of prometheus-client.
 
@@ -63,9 +51,7 @@ class ClientMetrics(Collector):
         clock = clock or current().clock
         self._now_ms = clock.now_ms
         self.monotonic = clock.monotonic
-        self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
-        # A client that is added while a scrape goes through the set would fail the scrape.
-        self._lock = threading.Lock()
+        self._clients = WatchedClients()
         self._topics: set[str] = set()
         labels = ("group", "topic")
         self._sends = Histogram(
@@ -110,30 +96,21 @@ class ClientMetrics(Collector):
 
         Raises IllegalArgumentError for anything else.
         """
-        if not (hasattr(client, "load") and hasattr(client, "add_hook")):
-            raise IllegalArgumentError(f"{client!r:.200} is no producer or consumer to watch")
-        with self._lock:
-            if client in self._clients:
-                return
+        if self._clients.known(client):
+            return
         try:
             client.add_hook(_Sends(self))
         except IllegalArgumentError:  # of no kind that a consumer calls
             client.add_hook(_Consumes(self))
-        with self._lock:
-            self._clients.add(client)
+        self._clients.add(client)
 
     def describe(self) -> list[Metric]:
         """Name the metrics for the registry without collecting them."""
-        return list(_Loads().families())
+        return list(_families(WatchedClients().sums()))
 
     def collect(self) -> Iterator[Metric]:
         """Say what the clients hold now. The registry calls this, in any thread."""
-        loads = _Loads()
-        with self._lock:
-            clients = list(self._clients)
-        for client in clients:
-            loads.add(client.load(), self._label)
-        yield from loads.families()
+        yield from _families(self._clients.sums(self._label))
 
     def sent(self, context: SendContext, took_s: float) -> None:
         """Count an attempt to send."""
@@ -195,46 +172,11 @@ class _Consumes(ConsumeMessageHook):
             self._metrics.consumed(context, self._metrics.monotonic() - began_s)
 
 
-class _Loads:
-    """Sums what clients hold, by group and topic."""
-
-    def __init__(self) -> None:
-        # connections, sends, bytes of sends
-        self._groups: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-        # queues, messages, bytes
-        self._topics: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
-
-    def add(self, load: ClientLoad, label: Callable[[str], str]) -> None:
-        held = len(load.connections), load.pending_sends, load.pending_bytes
-        _add(self._groups[load.group], held)
-        for topic, cached in load.cached.items():
-            _add(self._topics[load.group, label(topic)], cached)
-
-    def families(self) -> Iterator[Metric]:
-        for index, (name, text) in enumerate(
-            (
-                ("cometmq_client_connections", "Open connections to servers."),
-                ("cometmq_client_pending_sends", "Sends of send_async that are under way."),
-                ("cometmq_client_pending_send_bytes", "Bytes of the bodies of these sends."),
-            )
-        ):
-            family = GaugeMetricFamily(name, text, labels=("group",))
-            for group, numbers in self._groups.items():
-                family.add_metric((group,), numbers[index])
-            yield family
-        for index, (name, text) in enumerate(
-            (
-                ("cometmq_client_assigned_queues", "Queues that consumers pull."),
-                ("rocketmq_consumer_cached_messages", "Messages pulled and not consumed yet."),
-                ("rocketmq_consumer_cached_bytes", "Bytes of the bodies of these messages."),
-            )
-        ):
-            family = GaugeMetricFamily(name, text, labels=("group", "topic"))
-            for labels, numbers in self._topics.items():
-                family.add_metric(labels, numbers[index])
-            yield family
-
-
-def _add(sums: list[int], numbers: Sequence[int]) -> None:
-    for index, number in enumerate(numbers):
-        sums[index] += number
+def _families(sums: Mapping[Gauge, Sums]) -> Iterator[Metric]:
+    for gauge, found in sums.items():
+        name = gauge.name.replace(".", "_")
+        labels = ("group", "topic") if gauge.by_topic else ("group",)
+        family = GaugeMetricFamily(name, gauge.text, labels=labels)
+        for values, number in found.items():
+            family.add_metric(values, number)
+        yield family

@@ -85,6 +85,18 @@ def test_an_offset_before_the_beginning_counts_what_is_lost() -> None:
     assert "50 messages" in first.said
 
 
+def test_a_paused_queue_explains_what_waits_in_it_only() -> None:
+    paused = facts(m=member(ProcessQueueInfo(), paused="false", pausedQueues=f"{QUEUE}; T@b:1"))
+    [reason] = judge(paused)
+    assert reason.cause is Cause.MEMBER_PAUSED
+    assert "1 queue of group g is paused by m: T@broker-a:0" in reason.said
+    elsewhere = facts(m=member(ProcessQueueInfo(), paused="false", pausedQueues="T@b:1"))
+    assert causes(elsewhere) == [Cause.BEHIND]
+    # Of a member that is paused as a whole, it says so once.
+    whole = facts(m=member(ProcessQueueInfo(), paused="true", pausedQueues=str(QUEUE)))
+    assert causes(whole) == [Cause.MEMBER_PAUSED]
+
+
 def test_throttled_pulls_are_told_apart_from_refused_ones() -> None:
     busy = "T/broker-a/0: the pull was refused by a:1 with code 2 (SYSTEM_BUSY): 100 pulls wait"
     assert Cause.PULLS_THROTTLED in causes(facts(m=member(ProcessQueueInfo(), pullFailures=busy)))

@@ -77,6 +77,7 @@ class Said(TextKey):
 
     # Members, their queues and listeners
     MEMBER_PAUSED = "{count:# member|# members} of group {group} paused: {members}; {waits}"
+    QUEUES_PAUSED = "{count:# queue|# queues} of group {group} {count:is|are} paused by {members}: {queues}; {waits}"
     MEMBERS_NOT_ASKED = (
         "{count} of {all:# member|# members} of group {group} were not asked, so causes that lie "
         "there may be missing"

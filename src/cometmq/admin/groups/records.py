@@ -151,6 +151,16 @@ class RunningInfo:
     stacks: str | None
     popped: Mapping[MessageQueue, PopProcessQueueInfo] = field(default_factory=dict)
 
+    @property
+    def paused(self) -> bool:
+        """True if the whole member is paused. Only members of CometMQ say so."""
+        return self.properties.get("paused") == "true"
+
+    @property
+    def paused_queues(self) -> frozenset[str]:
+        """The names of its queues that are paused, up to a hundred; of a paused member, all of them."""
+        return frozenset(self.properties.get("pausedQueues", "").split("; ")) - {""}
+
 
 def connection_of(body: ClientConnection) -> Connection:
     return Connection(body.client_id, body.client_addr, body.language, version_text(body.version))

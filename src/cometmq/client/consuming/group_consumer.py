@@ -116,9 +116,9 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at `offset` of the queue. Messages of it that are being consumed may come again or not.
 
-        A push consumer that is `orderly` first waits for the listener that has messages of the queue, so
-        that listener must not wait for the seek. Raises ClientStateError if the queue is not assigned to
-        this consumer, IllegalArgumentError for an offset below the queue's `min_offset` or above its
+        A push consumer that is `orderly` first waits for the listener that has messages of the queue. If
+        that listener itself waits for the seek, it gets a ClientStateError. Raises ClientStateError, too, if
+        the queue is not assigned to this consumer, IllegalArgumentError for an offset below the queue's `min_offset` or above its
         `max_offset`.
         """
         check_range("offset", offset, 0, 2**63 - 1)

@@ -373,7 +373,8 @@ class LitePullMember:
 
     def running_info(self) -> ConsumerRunningInfo:
         queues = [assignment.process_queue for assignment in self._assignments.values()]
-        return self.membership.running_info(queues, self._damage.properties())
+        own = {**self.gates.properties(self.assigned()), **self._damage.properties()}
+        return self.membership.running_info(queues, own)
 
     async def stacks(self) -> str:
         return thread_stacks()

@@ -313,9 +313,17 @@ class GroupMember:
     async def go_to(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Begin queues again at these offsets. Passes over queues that this member has not, or loses.
 
-        Messages that listeners have at the time may come again or not.
+        Messages that listeners have at the time may come again or not. Raises ClientStateError if an
+        orderly listener waits for the call, which would wait for the listener.
         """
         held = {q: self._assignments[q] for q in offsets if q in self._assignments}
+        for queue in held:
+            if self._consumption.held_by_caller(queue):
+                raise ClientStateError(
+                    f"a listener waits for a seek of {self._options.namespace.unwrap_queue(queue)}, of which "
+                    "it has messages: an orderly consumer seeks when its listener has returned; let a task "
+                    "or a thread of your own seek, and return"
+                )
         for assignment in held.values():
             _forfeit(assignment.process_queue)
         for queue, assignment in held.items():
@@ -366,7 +374,7 @@ class GroupMember:
             "pullThresholdForQueue": str(options.pull.flow.messages),
             "pullThresholdSizeForQueue": str(max(1, options.pull.flow.size_bytes >> 20)),
             "consumeConcurrentlyMaxSpan": str(options.pull.flow.span),
-            "paused": "true" if self.gates.paused else "false",
+            **self.gates.properties(self.all_assigned()),
             "pullFailures": failures_text(
                 {
                     queue: assignment.puller.failure

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from typing import Final
 
 from cometmq.model.queue import MessageQueue
 
 # The queues that are paused or resumed: None for all of the consumer, a topic, or single ones.
 Chosen = str | Collection[MessageQueue] | None
+
+_TOLD_QUEUES: Final = 100
 
 
 class Gates:
@@ -72,6 +75,13 @@ class Gates:
     def paused_queues(self, assigned: Collection[MessageQueue]) -> set[MessageQueue]:
         """Return the queues that were paused one by one, and those of `assigned` that any pause covers."""
         return self._queues | {queue for queue in assigned if self._covers(queue)}
+
+    def properties(self, assigned: Collection[MessageQueue]) -> dict[str, str]:
+        """Describe the pauses for brokers and consoles that ask about the consumer of the queues `assigned`."""
+        paused = sorted(queue for queue in assigned if self._covers(queue))
+        more = len(paused) - _TOLD_QUEUES
+        parts = [*map(str, paused[:_TOLD_QUEUES]), *([f"{more} more"] if more > 0 else [])]
+        return {"paused": "true" if self._all else "false", "pausedQueues": "; ".join(parts)}
 
     def _covers(self, queue: MessageQueue) -> bool:
         return self._all or queue.topic in self._topics or queue in self._queues

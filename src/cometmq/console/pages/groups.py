@@ -282,9 +282,8 @@ async def _members(
             client: sum(at.consume_failed_msgs for at in info.topics.values())
             for client, info in told.items()
         },
-        "paused_members": {
-            client for client, info in told.items() if info.properties.get("paused") == "true"
-        },
+        "paused_members": {client for client, info in told.items() if info.paused},
+        "paused_queues": {client: sorted(info.paused_queues) for client, info in told.items()},
     }
 
 

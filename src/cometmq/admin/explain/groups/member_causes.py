@@ -5,7 +5,7 @@ Nothing here asks a server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cometmq.admin.explain.groups.group_facts import NOT_ASKED, GroupFacts
@@ -15,6 +15,7 @@ from cometmq.admin.explain.records import Cause, Reason
 from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.admin.groups.records import QueueProgress, RunningInfo
 from cometmq.model.names import is_retry_topic, retry_topic
+from cometmq.model.queue import MessageQueue
 from cometmq.model.reports.finding import Severity
 from cometmq.protocol.bodies.consumers import ConsumeStatus, ProcessQueueInfo
 
@@ -35,9 +36,7 @@ def paused(facts: GroupFacts) -> Iterator[Reason]:
     queues = {progress.queue for progress, _ in facts.behind()}
     late = {owners.get(queue) for queue in queues}
     paused = [
-        told
-        for client, told in facts.members.items()
-        if told.value.properties.get("paused") == "true" and client in late
+        told for client, told in facts.members.items() if told.value.paused and client in late
     ]
     if paused:
         names = [told.value.client_id for told in paused]
@@ -55,6 +54,47 @@ def paused(facts: GroupFacts) -> Iterator[Reason]:
             ),
             Remedy.MEMBER_PAUSED(),
         )
+    yield from _queues_paused(facts, owners, queues)
+
+
+def _queues_paused(
+    facts: GroupFacts, owners: Mapping[MessageQueue, str], behind: set[MessageQueue]
+) -> Iterator[Reason]:
+    """Judge members that paused some of their queues or a topic, and go on with the others."""
+    partly = {
+        client: told
+        for client, told in facts.members.items()
+        if told.value.paused_queues and not told.value.paused
+    }
+    resting = {
+        queue
+        for queue in behind
+        if (told := partly.get(owners.get(queue, ""))) and str(queue) in told.value.paused_queues
+    }
+    if not resting:
+        return
+    clients = sorted({owners[queue] for queue in resting})
+    yield Reason(
+        Cause.MEMBER_PAUSED,
+        Severity.ERROR,
+        Said.QUEUES_PAUSED(
+            count=len(resting),
+            group=facts.group,
+            members=shortened(clients),
+            queues=shortened([str(queue) for queue in sorted(resting)], 3),
+            waits=waits(facts),
+        ),
+        (
+            *(
+                partly[client].shows(
+                    "pausedQueues", shortened(sorted(partly[client].value.paused_queues))
+                )
+                for client in clients[:MOST_EVIDENCE]
+            ),
+            *lag_evidence(facts, resting),
+        ),
+        Remedy.MEMBER_PAUSED(),
+    )
 
 
 def silent(facts: GroupFacts) -> Iterator[Reason]:

@@ -67,6 +67,9 @@ class QueueConsumption(Protocol):
     def busy(self, queue: MessageQueue) -> bool:
         """Say whether the queue must not be begun again or handed over yet."""
 
+    def held_by_caller(self, queue: MessageQueue) -> bool:
+        """Say whether `release` of the queue would wait for the listener that waits for the caller."""
+
     async def release(self, process_queue: ProcessQueue) -> None:
         """Wait until a dropped queue may be handed over."""
 
@@ -144,6 +147,9 @@ class Consumption:
         )
 
     def busy(self, _queue: MessageQueue) -> bool:
+        return False
+
+    def held_by_caller(self, _queue: MessageQueue) -> bool:
         return False
 
     async def release(self, process_queue: ProcessQueue) -> None:

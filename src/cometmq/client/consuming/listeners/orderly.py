@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from itertools import islice, takewhile
-from typing import Final
+from typing import Any, Final, NamedTuple, cast
 
 from cometmq.client.consuming.consume_stats import ConsumeStats
 from cometmq.client.consuming.listeners.batches import Key
@@ -14,9 +15,12 @@ from cometmq.client.consuming.listeners.consume_hooks import ConsumeHooks
 from cometmq.client.consuming.listeners.consumption import Cause, Finish
 from cometmq.client.consuming.listeners.listening import (
     ConsumeJob,
+    CoroutineListener,
+    FunctionListener,
     Listener,
     ListenerRunner,
     listener_runner,
+    takes_await,
 )
 from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
@@ -55,6 +59,17 @@ def committing_in_order(offsets: OffsetStore) -> Finish:
     return finish
 
 
+class _Call(NamedTuple):
+    """Is a call of the listener: its first message, and its task if it is a coroutine."""
+
+    message: MessageExt
+    task: asyncio.Task[Any] | None
+
+
+# The call in whose context code runs. A blocking face's calls bring the context of their thread to the loop.
+_CALL: Final[ContextVar[_Call | None]] = ContextVar("cometmq_orderly_call", default=None)
+
+
 class OrderlyConsumption:
     """Gives every queue a worker of its own. For the loop's thread.
 
@@ -91,7 +106,7 @@ class OrderlyConsumption:
         self._workers: dict[MessageQueue, _QueueWorker] = {}
         self._waiting: dict[ConsumeJob, asyncio.Future[None]] = {}
         self.runner: ListenerRunner = listener_runner(
-            listener, concurrency, f"listener-{group}", self._on_done, hooks, clock
+            _marking(listener), concurrency, f"listener-{group}", self._on_done, hooks, clock
         )
 
     def submit(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
@@ -106,6 +121,14 @@ class OrderlyConsumption:
     def busy(self, queue: MessageQueue) -> bool:
         """Say whether the listener may still have messages of the queue."""
         return queue in self._workers
+
+    def held_by_caller(self, queue: MessageQueue) -> bool:
+        """Say whether the listener that has messages of the queue waits for the calling code."""
+        call, worker = _CALL.get(), self._workers.get(queue)
+        if call is None or worker is None or worker.job is None:
+            return False
+        waits = call.task is None or call.task is asyncio.current_task()
+        return waits and worker.job.messages[0] is call.message
 
     async def release(self, process_queue: ProcessQueue) -> None:
         """Wait until the listener is done with the messages that it has of a dropped queue."""
@@ -208,7 +231,7 @@ class _QueueWorker:
         self._consumption = consumption
         self._messages: deque[MessageExt] = deque()
         self._arrived = asyncio.Event()
-        self._busy = False
+        self.job: ConsumeJob | None = None  # that the listener has
 
     def add(self, messages: Sequence[MessageExt]) -> None:
         self._messages.extend(messages)
@@ -216,7 +239,7 @@ class _QueueWorker:
 
     async def stop(self) -> None:
         assert self.task is not None, "set when it was made"
-        if not self._busy:
+        if self.job is None:
             self.task.cancel()
         await asyncio.wait((self.task,))
 
@@ -240,7 +263,7 @@ class _QueueWorker:
             alike = takewhile(lambda m: key(m) == first, islice(self._messages, count))
             count = sum(1 for _ in alike)
         job = ConsumeJob(self.process_queue, [self._messages.popleft() for _ in range(count)])
-        self._busy = True
+        self.job = job
         try:
             await self._consumption.consume(job)
             if job.begun_at is None:
@@ -248,6 +271,31 @@ class _QueueWorker:
                 return 0.0
             kept = await self._consumption.conclude(job)
         finally:
-            self._busy = False
+            self.job = None
         self._messages.extendleft(reversed(kept))
         return self._consumption.pause_s(job) if kept else 0.0
+
+
+def _marking(listener: Listener) -> Listener:
+    """Wrap a listener so that code knows by `_CALL` that the listener called it."""
+    if takes_await(listener):
+        awaited = cast("CoroutineListener", listener)
+
+        async def listen(messages: list[MessageExt]) -> Any:
+            token = _CALL.set(_Call(messages[0], asyncio.current_task()))
+            try:
+                return await awaited(messages)
+            finally:
+                _CALL.reset(token)
+
+        return listen
+    called = cast("FunctionListener", listener)
+
+    def listen_in_thread(messages: list[MessageExt]) -> Any:
+        token = _CALL.set(_Call(messages[0], None))
+        try:
+            return called(messages)
+        finally:
+            _CALL.reset(token)
+
+    return listen_in_thread

@@ -1,0 +1,1 @@
+"""Takes orders by HTTP and charges for them: a service as one ships it. README.md explains it."""

@@ -1,0 +1,88 @@
+"""Sums what the clients of a process hold, by group and topic, for those who measure them."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from cometmq.client.hooks import Hook
+from cometmq.client.lifecycle import ClientLoad
+from cometmq.errors import IllegalArgumentError
+
+
+class Client(Protocol):
+    """Is a producer or a consumer, blocking or for asyncio."""
+
+    def load(self) -> ClientLoad: ...
+
+    def add_hook(self, hook: Hook) -> None: ...
+
+
+class Gauge(NamedTuple):
+    """Names a sum. `unit` is one of OpenTelemetry; `by_topic` says whether it is also one of each topic."""
+
+    name: str
+    text: str
+    unit: str
+    by_topic: bool = False
+
+
+# RIP-46 defines the names of cached messages and bytes.
+GAUGES: Final = (
+    Gauge("cometmq.client.connections", "Open connections to servers.", "{connection}"),
+    Gauge("cometmq.client.pending_sends", "Sends of send_async that are under way.", "{send}"),
+    Gauge("cometmq.client.pending_send_bytes", "Bytes of the bodies of these sends.", "By"),
+    Gauge("cometmq.client.assigned_queues", "Queues that consumers pull.", "{queue}", by_topic=True),
+    Gauge("rocketmq.consumer.cached_messages", "Messages pulled and not consumed yet.", "{message}", by_topic=True),
+    Gauge("rocketmq.consumer.cached_bytes", "Bytes of the bodies of these messages.", "By", by_topic=True),
+)  # fmt: skip
+
+# The sums of a gauge by its labels: the group, and the topic where it is by topic.
+Sums = dict[tuple[str, ...], int]
+
+
+class WatchedClients:
+    """Holds the clients that are measured, as long as somebody else does. For any thread."""
+
+    def __init__(self) -> None:
+        self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
+        # A client that is added while somebody goes through the set would end that by an error.
+        self._lock = threading.Lock()
+
+    def known(self, client: Client) -> bool:
+        """Say whether the client is measured. Raises IllegalArgumentError for what is no client."""
+        if not (hasattr(client, "load") and hasattr(client, "add_hook")):
+            raise IllegalArgumentError(f"{client!r:.200} is no producer or consumer to watch")
+        with self._lock:
+            return client in self._clients
+
+    def add(self, client: Client) -> None:
+        with self._lock:
+            self._clients.add(client)
+
+    def sums(self, label: Callable[[str], str] = str) -> dict[Gauge, Sums]:
+        """Sum what the clients hold now. `label` returns the text that stands for a topic."""
+        with self._lock:
+            clients = list(self._clients)
+        by_group: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
+        by_topic: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
+        for client in clients:
+            load = client.load()
+            held = len(load.connections), load.pending_sends, load.pending_bytes
+            _add(by_group[load.group,], held)
+            for topic, cached in load.cached.items():
+                _add(by_topic[load.group, label(topic)], cached)
+        groups, topics = GAUGES[:3], GAUGES[3:]
+        return {
+            gauge: {labels: numbers[place] for labels, numbers in found.items()}
+            for gauges, found in ((groups, by_group), (topics, by_topic))
+            for place, gauge in enumerate(gauges)
+        }
+
+
+def _add(sums: list[int], numbers: Sequence[int]) -> None:
+    for index, number in enumerate(numbers):
+        sums[index] += number
