@@ -23,7 +23,7 @@ SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 # module that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-proxy bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
+.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-proxy bench-clients bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -51,6 +51,14 @@ $(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY) $(SPARK_KAFKA_READY): $(VENV)-spar
 	@echo "Setting up $(@D) …"
 	@rm -rf $(@D) && $(VENV)-spark/bin/uv pip install --quiet --no-deps --require-hashes \
 		--python $(VENV)-spark/bin/python --target $(@D) -r $<
+	@touch $@
+
+# Clients of Kafka, and one of RocketMQ over Java's: benchmarks/clients.py.
+OTHER_CLIENTS_READY := $(VENV)-other-clients/.ready
+$(OTHER_CLIENTS_READY): locks/other-clients.txt $(READY)
+	@echo "Setting up $(@D) …"
+	@rm -rf $(@D) && $(BIN)/uv pip install --quiet --no-deps --require-hashes \
+		--python $(BIN)/python --target $(@D) -r $<
 	@touch $@
 
 # atheris has 35 MB, and only a long run needs it.
@@ -140,6 +148,9 @@ bench-delays: compiled ## 100,000 messages due in one second: how late they come
 bench-routes: compiled ## Reads of routes at a name server beside Java's (about 2 minutes)
 	@$(BIN)/python -m benchmarks.routes $(ARGS)
 
+bench-clients: compiled $(OTHER_CLIENTS_READY) ## Our client beside other clients of RocketMQ and Kafka; rewrites its part of benchmarks/README.md (about 20 minutes)
+	@$(BIN)/python -m benchmarks.clients $(ARGS)
+
 bench-proxy: compiled ## The gRPC proxy beside Java's, in front of both brokers; rewrites its part of benchmarks/README.md (about 12 minutes)
 	@$(BIN)/python -m benchmarks.proxy $(ARGS)
 
@@ -188,4 +199,4 @@ release: $(READY) ## Check, build and tag the version of CHANGELOG; pushes and u
 	@scripts/release
 
 clean: ## Remove the environment and what builds left behind
-	rm -rf $(VENV) $(VENV)-spark $(SPARK_VERSIONS:%=$(VENV)-spark-%) $(VENV)-spark-tables $(VENV)-spark-kafka $(VENV)-docs $(VENV)-fuzz $(VENV)-supply site htmlcov .coverage src/cometmq/_native src/cometmq/spark/jvm/*.jar dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-spark $(SPARK_VERSIONS:%=$(VENV)-spark-%) $(VENV)-spark-tables $(VENV)-spark-kafka $(VENV)-other-clients $(VENV)-docs $(VENV)-fuzz $(VENV)-supply site htmlcov .coverage src/cometmq/_native src/cometmq/spark/jvm/*.jar dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
