@@ -33,6 +33,7 @@ DIGITS: Final = 38
 UNSIGNED: Final = pa.decimal128(DIGITS, 0)
 
 _PLAIN: Final = {
+    "int": pa.int32(),  # of columns of messages
     "boolean": BOOLEAN,
     "bigint": WHOLE,
     "double": NUMBER,
