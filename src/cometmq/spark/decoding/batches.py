@@ -16,7 +16,7 @@ from cometmq.spark.decoding.kinds import TEXT, arrow_type
 from cometmq.spark.decoding.readers import BodySchema, Reader, reader_of
 
 Wire = Literal["plain", "confluent"]
-# What is decoded at once: objects of bodies take some ten times their bytes.
+# A part of a batch that is decoded at once: objects of bodies take some ten times their bytes.
 _MOST_ROWS: Final = 1000
 _MOST_BYTES: Final = 8 << 20
 _MOST_LETTERS: Final = 1000

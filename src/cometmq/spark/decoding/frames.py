@@ -8,6 +8,7 @@ with the binary column `body`.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from cometmq.errors import IllegalArgumentError
@@ -46,4 +47,9 @@ def decoded(frame: Any, decoder: BodyDecoder) -> Any:
             f"the frame has a column {', '.join(twice)} already, which decoding would add: drop or "
             f"rename it (the reason of a body that does not fit is in {REASON})"
         )
-    return frame.mapInArrow(decoder, StructType([*schema.fields, *made]))
+    with warnings.catch_warnings():
+        # It asks for pandas, warns of a new one, and then uses Arrow alone.
+        warnings.filterwarnings(
+            "ignore", "PySpark does not yet fully support pandas", FutureWarning
+        )
+        return frame.mapInArrow(decoder, StructType([*schema.fields, *made]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
+from types import GenericAlias
 from typing import Annotated, Any, Final, NamedTuple, Required, TypedDict
 
 import msgspec
@@ -32,9 +33,6 @@ from cometmq.spark.decoding.readers import (
 # An integer outside is no bigint.
 _Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-# As values: mypy would read what stands in their brackets as a type.
-_LIST: Any = list
-_DICT: Any = dict
 _MOST_FIELDS: Final = 2000
 _MOST_DEPTH: Final = 30
 # JSON's names of Python's types.
@@ -131,17 +129,15 @@ class _Nodes:
             return _PLAIN[kind]
         if kind == "array" and isinstance(found.get("items"), dict):
             item = self.node(found["items"], (*within, "[]"))
-            return _Node(
-                list[_or_null(item.checked)], pa.list_(item.kind), converted_list(item.convert)
-            )
+            checked: Any = GenericAlias(list, (_or_null(item.checked),))
+            return _Node(checked, pa.list_(item.kind), converted_list(item.convert))
         if kind == "object" and _properties_of(found):
             return self._struct(found, within)
         if kind == "object" and isinstance(found.get("additionalProperties"), dict):
             item = self.node(found["additionalProperties"], (*within, "{}"))
             kind_of_map = pa.map_(kinds.TEXT, item.kind)
-            return _Node(
-                dict[str, _or_null(item.checked)], kind_of_map, converted_map(item.convert)
-            )
+            checked = GenericAlias(dict, (str, _or_null(item.checked)))
+            return _Node(checked, kind_of_map, converted_map(item.convert))
         return _ANYTHING
 
     def record(

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable as Table
     from deltalake import Field
-    from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType
-
-    DataType = ArrayType | MapType | PrimitiveType | StructType
+    from deltalake.schema import DataType
 
 APP: Final = "cometmq-archive"
 COMMIT: Final = "cometmq-commit"
