@@ -24,7 +24,7 @@ from cometmq.broker.operation.config_handlers import LIVE_KEYS as BROKER_LIVE_KE
 from cometmq.namesrv.config import CHANGEABLE_KEYS as NAMESRV_LIVE_KEYS
 from cometmq.namesrv.config import NamesrvConfig
 from cometmq.pipelines.catalogue import PIPELINES, pipeline
-from cometmq.pipelines.configuration import ClusterConfig, SparkConfig
+from cometmq.pipelines.configuration import ClusterConfig, Decode, SparkConfig
 from cometmq.pipelines.key_help import keys_of_table
 from cometmq.replication.config import LIVE_KEYS as REPLICATION_LIVE_KEYS
 from cometmq.replication.config import ReplicationConfig
@@ -157,7 +157,11 @@ def _client_default(value: Any) -> str:
 
 
 def _pipeline_tables() -> Iterator[str]:
-    tables: dict[str, type[Any]] = {"cluster": ClusterConfig, "spark": SparkConfig}
+    tables: dict[str, type[Any]] = {
+        "cluster": ClusterConfig,
+        "spark": SparkConfig,
+        "decode.TOPIC": Decode,
+    }
     tables |= {name: pipeline(name).Config for name in PIPELINES}
     for name, config in tables.items():
         yield f"\n### [{name}]\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -11,8 +11,9 @@ import pyarrow as pa
 from msgspec.structs import replace
 from pyarrow import parquet
 
+from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive.commits import Archive, Commit
-from cometmq.pipelines.archive.layout import DataFile, Hour, Manifest
+from cometmq.pipelines.archive.layout import DataFile, Hour, Manifest, QueueState, in_order
 from cometmq.pipelines.archive.schemas import ALL
 
 _TYPES: Final = {
@@ -29,7 +30,13 @@ LATER: Final = Hour("orders", "2026-11-21T03")
 RETRIES: Final = Hour("%RETRY%g", "2026-11-20T16")
 
 
-def rows_of(hour: Hour, first: int, count: int) -> list[dict[str, Any]]:
+def plain_body(offset: int) -> bytes:
+    return b"body %d" % offset
+
+
+def rows_of(
+    hour: Hour, first: int, count: int, body_of: Callable[[int], bytes] = plain_body
+) -> list[dict[str, Any]]:
     stored = datetime.fromisoformat(f"{hour.hour}:00:00").replace(tzinfo=UTC)
     return [
         {
@@ -40,7 +47,7 @@ def rows_of(hour: Hour, first: int, count: int) -> list[dict[str, Any]]:
             "msg_id": f"{at:032X}",
             "keys": [f"O-{at}"],
             "tags": "paid",
-            "body": b"body %d" % at,
+            "body": body_of(at),
             "properties": [("KEYS", f"O-{at}"), ("TAGS", "paid")],
             "born_time": stored + timedelta(milliseconds=at),
             "store_time": stored + timedelta(milliseconds=at + 7),
@@ -58,12 +65,15 @@ def rows_of(hour: Hour, first: int, count: int) -> list[dict[str, Any]]:
 class MadeArchive:
     """Commits to an archive that is open, as the pipeline does."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: Archive, body_of: Callable[[int], bytes] = plain_body) -> None:
         self.archive = archive
+        self._body_of = body_of
 
     def batch(self, form: int, hours: dict[Hour, tuple[int, int]]) -> None:
         """Archive rows of hours, each from an offset on, so many."""
-        self._commit(form, {hour: [rows_of(hour, *rows)] for hour, rows in hours.items()}, {})
+        self._commit(
+            form, {hour: [rows_of(hour, *rows, self._body_of)] for hour, rows in hours.items()}, {}
+        )
 
     def compact(self, hour: Hour) -> None:
         """Write the rows of an hour's files of the present schema into one."""
@@ -114,11 +124,23 @@ class MadeArchive:
                 new.append(DataFile(name, size, number, form=form))
             manifests.append(replace(before, files=(*kept, *new)))
             gone.append(tuple(names))
-        state = replace(archive.state, next_batch=number + 1)
+        state = replace(
+            archive.state, next_batch=number + 1, queues=self._queues(files if not removed else {})
+        )
         commit = Commit("files", tuple(manifests), state, staged.name)
         if removed:
             commit = replace(commit, moves="replaced", removed=tuple(gone))
         archive.commit(commit)
+
+    def _queues(self, files: dict[Hour, list[list[dict[str, Any]]]]) -> tuple[QueueState, ...]:
+        """Return the queues behind a batch."""
+        queues = self.archive.state.by_queue()
+        for hour, contents in files.items():
+            offsets = [row["queue_offset"] for rows in contents for row in rows]
+            queue = MessageQueue(hour.topic, "broker-a", 0)
+            first = queues[queue].first if queue in queues else min(offsets)
+            queues[queue] = QueueState(*queue, first=first, to=max(offsets) + 1, proved_to=first)
+        return in_order(queues)
 
     def _write(self, path: Path, form: int, rows: Iterable[dict[str, Any]]) -> int:
         columns = {n: k for n, k in self.archive.schemas[form].columns.items() if n != "topic"}

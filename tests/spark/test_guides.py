@@ -19,7 +19,7 @@ def test_the_programs_of_the_guides_to_spark_run(
 
     monkeypatch.chdir(tmp_path)  # for what a program writes beside itself
     # Programs name the source once more: what they read is made first.
-    batch, stream, store, write, write_stream = of("docs/spark.md")
+    batch, stream, store, write, write_stream, decode = of("docs/spark.md")
     [lag] = of("docs/spark-options.md")
     [archive] = of("docs/pipelines.md")
     with Cluster() as cluster:
@@ -55,6 +55,10 @@ def test_the_programs_of_the_guides_to_spark_run(
         )
         writing = run(write_stream, rows=rows.limit(2))["query"]
         writing.stop()
+        body = b'encode(\'{"id":"O-1","cents":5}\', \'UTF-8\')'.decode()
+        found = run(decode, orders=orders.selectExpr("queue_offset", f"{body} AS body"))
+        assert [tuple(row) for row in found["paid"].collect()] == [("O-1", 15)]
+        assert found["bad"].count() == 0
         run(archive)
         assert (tmp_path / "archive" / "data").is_dir()
         listener = run(lag.replace("9404", "0"))["lag"]

@@ -19,6 +19,8 @@ from typing import Any, Final
 import pytest
 from tests.integration.test_snippets import of
 from tests.spark.archives import archived_rows, context_of, run, send
+from tests.spark.arrow_work import ArrowWork
+from tests.spark.kill_decoding import body_of
 from tests.spark.table_archives import (
     LATER,
     ORDERS,
@@ -32,11 +34,13 @@ from tests.spark.table_archives import (
 from cometmq.errors import ConfigError
 from cometmq.pipelines import publish
 from cometmq.pipelines.archive.commits import Archive
+from cometmq.pipelines.archive.decoded.decoding import Decoding
 from cometmq.pipelines.archive.schemas import ALL, COMPACT
 from cometmq.pipelines.archive.tables.columns import TABLE
 from cometmq.pipelines.archive.tables.iceberg import IcebergTable
 from cometmq.pipelines.archive.tables.publisher import Publisher
 from cometmq.pipelines.archive.tables.settings import TableSettings
+from cometmq.pipelines.configuration import Decode
 from cometmq.runtime.clock import SYSTEM_CLOCK, SystemClock
 from cometmq.testing.cluster import Cluster
 
@@ -422,5 +426,12 @@ def test_an_archive_of_a_cluster_publishes_as_it_commits(
 
 def test_the_programs_of_the_page_run(path: Path) -> None:
     published(path, changes_of_all_kinds)
+    schema = path.with_name("order.schema.json")
+    schema.write_text('{"properties": {"id": {"type": "string"}, "cents": {"type": "integer"}}}')
+    rule = {"orders": Decode(format="json", schema=str(schema))}
+    with Archive(path) as archive:
+        MadeArchive(archive, body_of).batch(COMPACT, {LATER: (40, 5)})
+        with Decoding(ArrowWork(), archive, rule, BOTH, max_messages=1000) as tables:
+            tables.catch_up()
     for program in of("docs/tables.md"):
         assert "orders" in by_engines(str(path), program)

@@ -40,7 +40,8 @@ MODULES = {
 # Rooms that need other extras than `server`.
 EXTRAS = {
     "tls": ["certificates"],
-    "spark": ["spark"],
+    # Bodies of Protobuf are decoded, too.
+    "spark": ["spark", "protobuf"],
     "pipelines": ["spark", "tables"],
     # The console reads `.proto` files.
     "payloads": ["avro", "protobuf", "console"],

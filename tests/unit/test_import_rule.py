@@ -75,18 +75,31 @@ RULES: dict[str, frozenset[str]] = {
             "bulk",
             "client",
             "model",
+            "payloads",
             "protocol.codes",
             "protocol.messages",
             "store.reading",
             "logs.loggers",
             "runtime.clock",
+            "runtime.spelling",
             "runtime.state_files.file_lock",
             "runtime.randomness",
         }
     ),
     # `rebuild` makes the store's own files; `audit` and `redrive` ask brokers what is theirs.
     "pipelines": frozenset(
-        {"spark", "bulk", "admin", "client", "store", "protocol", "filtering", *PROCESS, "model"}
+        {
+            "spark",
+            "bulk",
+            "admin",
+            "client",
+            "payloads",
+            "store",
+            "protocol",
+            "filtering",
+            *PROCESS,
+            "model",
+        }
     ),
     "console": frozenset({"admin", "payloads", "tls", "metrics", *PROCESS, "model"}),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,13 +14,13 @@ from cometmq.errors import (
 )
 from cometmq.model import properties as p
 from cometmq.model.message import Message
+from cometmq.payloads.by_topic import ByTopic
 from cometmq.payloads.codec import Codec
 
 MAX_PAYLOAD_BYTES: Final = 4 * 1024 * 1024
 MAX_CODECS: Final = 1000
 # A body of this size or more is decoded in a thread, because a loop would wait for it too long.
 IN_THREAD_BYTES: Final = 128 * 1024
-_PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_*?-]+")
 
 
 class Codecs:
@@ -43,29 +42,17 @@ class Codecs:
                 f"{len(by_topic)} codecs, the limit MAX_CODECS is {MAX_CODECS}; use patterns of topics",
                 limit="MAX_CODECS",
             )
+        self._by_topic = ByTopic(by_topic)
         for topic, codec in by_topic.items():
-            if not isinstance(topic, str) or _PATTERN.fullmatch(topic) is None:
-                raise IllegalArgumentError(
-                    f"{topic!r:.80} is neither a topic nor a pattern of * and ? for topics"
-                )
             if not isinstance(codec, Codec):
                 raise IllegalArgumentError(
                     f"the codec of {topic} is {codec!r:.80}; pass a Codec, Json(Order) for instance"
                 )
         self._max_payload_bytes = max_payload_bytes
-        self._exact = dict(by_topic)
-        self._patterns = [
-            (_matching(topic), codec)
-            for topic, codec in by_topic.items()
-            if "*" in topic or "?" in topic
-        ]
 
     def of(self, topic: str) -> Codec[Any] | None:
         """Return the codec of a topic, or None."""
-        codec = self._exact.get(topic)
-        if codec is not None:
-            return codec
-        return next((each for pattern, each in self._patterns if pattern.fullmatch(topic)), None)
+        return self._by_topic.of(topic)
 
     # Encoding
 
@@ -209,9 +196,3 @@ def codecs_of(given: object) -> Codecs | None:
 def _topic(message: Message) -> str:
     topic: str = getattr(message, "origin_topic", message.topic)
     return topic
-
-
-def _matching(pattern: str) -> re.Pattern[str]:
-    return re.compile(
-        "".join({"*": ".*", "?": "."}.get(sign, re.escape(sign)) for sign in pattern), re.ASCII
-    )

@@ -33,6 +33,8 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
+_TABLE_NAME: Final = re.compile(r"\w+")
+
 
 class Settings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """The base of a table's class: keys are the fields' names, and other keys are refused."""
@@ -116,13 +118,45 @@ class SparkConfig(Settings, frozen=True):
     config: dict[str, str] = {}
 
 
+class Decode(Settings, frozen=True):
+    """format: of the bodies, `json`, `avro` or `protobuf`.
+
+    schema: the file with the JSON Schema, the Avro schema or the `.proto` file, from the directory of this
+        file on. JSON without one gets the schema of the first 1,000 archived messages of each topic, which
+        then stays.
+    message: the Protobuf message; the first of the file if left out.
+    wire: `confluent` for bodies that begin with 0 and the id of a schema, which is passed over.
+    table: the name of the topic's table; the topic's name if left out. Not for patterns.
+    """
+
+    format: Literal["json", "avro", "protobuf"]
+    schema: str | None = None
+    message: str | None = None
+    wire: Literal["plain", "confluent"] = "plain"
+    table: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for values that do not fit."""
+        if self.schema is None and self.format != "json":
+            raise ConfigError(
+                f"format is {self.format!r}, whose bodies do not say which fields they have: give "
+                "schema, the file with their schema"
+            )
+        if self.message is not None and self.format != "protobuf":
+            raise ConfigError(f"message is {self.message!r}, which is for format = 'protobuf'")
+        if self.table is not None and not _TABLE_NAME.fullmatch(self.table):
+            raise ConfigError(
+                f"table is {self.table!r}, give a name of letters, digits and underscores"
+            )
+
+
 class ConfigFile:
     """A pipeline file. Reading it raises ConfigError, which names the file and what is wrong in it.
 
     With `lenient`, unknown keys and tables are logged as warnings and ignored.
     """
 
-    _SHARED: Final = ("cluster", "spark")
+    _SHARED: Final = ("cluster", "spark", "decode")
 
     def __init__(self, path: Path, *, lenient: bool = False) -> None:
         self.path = path
@@ -157,10 +191,26 @@ class ConfigFile:
             raise ConfigError(
                 f"{self.path} has no table [{name}]; give it one, with the settings of {name}"
             )
-        table = self._tables.get(name, {})
+        return self._read(name, self._tables.get(name, {}), kind)
+
+    def decode(self) -> dict[str, Decode]:
+        """Return the tables [decode.TOPIC] by topic or pattern. Their schemas are absolute paths."""
+        found = {}
+        for topic, table in self._table("decode", self._tables.get("decode", {})).items():
+            read = self._read(f"decode.{topic}", table, Decode)
+            if read.schema is not None:
+                path = str(self.path.absolute().parent / read.schema)
+                read = msgspec.structs.replace(read, schema=path)
+            found[topic] = read
+        return found
+
+    def _table(self, name: str, table: object) -> dict[str, Any]:
         if not isinstance(table, dict):
             raise ConfigError(f"{self.path}: {name} is a table; write [{name}], and its keys below")
-        table = self._known_keys(name, table, kind)
+        return table
+
+    def _read(self, name: str, table: object, kind: type[T]) -> T:
+        table = self._known_keys(name, self._table(name, table), kind)
         try:
             return msgspec.convert(table, kind, str_keys=True)
         except msgspec.ValidationError as error:

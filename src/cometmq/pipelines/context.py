@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cometmq.pipelines.configuration import ClusterConfig, SparkConfig
+from cometmq.pipelines.configuration import ClusterConfig, Decode, SparkConfig
 from cometmq.pipelines.progress import Progress
 from cometmq.pipelines.report import Report
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
@@ -27,7 +27,7 @@ def _to_nobody(_report: Report) -> None:
 @dataclass(frozen=True)
 class Context:
     """The parts that a pipeline needs. `publish` is called with the report of each round of a
-    stream.
+    stream. `decode` says how the bodies of topics are decoded.
     """
 
     spark: Any
@@ -35,6 +35,7 @@ class Context:
     progress: Progress
     clock: Clock = SYSTEM_CLOCK
     publish: Callable[[Report], None] = _to_nobody
+    decode: Mapping[str, Decode] = field(default_factory=dict)
 
 
 @contextmanager
@@ -44,6 +45,7 @@ def open_context(
     progress: Progress | None = None,
     app_name: str = "cometmq",
     publish: Callable[[Report], None] = _to_nobody,
+    decode: Mapping[str, Decode] | None = None,
 ) -> Iterator[Context]:
     """Open a context in the present Spark session, or in a new one that is stopped at the end.
 
@@ -59,7 +61,11 @@ def open_context(
     session = spark_session(spark.master, app_name, spark.config)
     try:
         yield Context(
-            _in_utc(session), cluster or ClusterConfig(), progress or Progress(), publish=publish
+            _in_utc(session),
+            cluster or ClusterConfig(),
+            progress or Progress(),
+            publish=publish,
+            decode=decode or {},
         )
     finally:
         if not was_there:

@@ -62,7 +62,7 @@ def test_shared_tables_may_be_left_out(tmp_path: Path) -> None:
         ("[archive", "is no TOML"),
         (
             "[archiv]\n",
-            r"a table \[archiv\], which no pipeline reads; tables are cluster, spark, archive",
+            r"a table \[archiv\], which no pipeline reads; tables are cluster, spark, decode, archive",
         ),
         (
             "[cluster]\nnamesrv = 1\n[archive]\ntopics = []",

@@ -96,7 +96,7 @@ def pipeline(
     file = ConfigFile(config, lenient=lenient)
     module = module_of(title)
     settings = file.table(title, module.Config)
-    cluster, spark = file.cluster(), file.spark()
+    cluster, spark, decode = file.cluster(), file.spark(), file.decode()
     check_reports(reports)
     silence_spark()
 
@@ -111,7 +111,7 @@ def pipeline(
     try:
         with (
             screen.progress() as progress,
-            open_context(cluster, spark, progress, f"cometmq {title}", publish) as context,
+            open_context(cluster, spark, progress, f"cometmq {title}", publish, decode) as context,
             said_in_a_sentence(config, title),
             stoppable(title),
         ):

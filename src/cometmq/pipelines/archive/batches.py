@@ -276,4 +276,5 @@ def write_files(
     # A finished task moves its files once, not twice, which matters where a move is a copy. Spark
     # fails a job of which a task ends while it does so, and files of failed jobs stay in staging.
     writer = writer.option("mapreduce.fileoutputcommitter.algorithm.version", "2")
-    writer.parquet(str(directory))
+    # A batch of decoded bodies writes each of its tables into the same directory.
+    writer.mode("append").parquet(str(directory))

@@ -18,7 +18,8 @@ from cometmq.pipelines.archive.division import packed
 from cometmq.pipelines.archive.layout import DataFile, Figures, Hour, Manifest, read_files
 from cometmq.pipelines.archive.proving.figures import Found, Sum, figures, summed
 from cometmq.pipelines.archive.proving.inventory import unreadable
-from cometmq.pipelines.archive.staging import staged_files
+from cometmq.pipelines.archive.schemas import Schema
+from cometmq.pipelines.archive.staging import read_back, staged_files
 from cometmq.pipelines.locations import Location
 
 # The bounds of one job. Stopping the archive loses the work of at most one job.
@@ -142,18 +143,11 @@ class Compaction:
             return {Hour.of(path.parent) for path in torn}
         number = self._archive.state.next_batch
         found = staged_files(staged, f"c{number:08d}", number, form)
-        # By hour, because a task gives its files of all hours the same name.
-        names = {
-            (hour, found.sources.get(file.name, file.name)): file.name
-            for hour, files in found.files.items()
-            for file in files
-        }
-        paths = [staged / hour.directory / name for hour, name in names]
-        after = figures(read_files(self._spark, staged, paths, schema), schema, by_file=True)
+        of_file = read_back(self._figures_below, staged, found, schema)
+        after: Found = [
+            (hour, name, one) for (hour, name), parts in of_file.items() for one in parts
+        ]
         if _sums(before) == _sums(after):
-            of_file: dict[tuple[Hour, str], list[Figures]] = {}
-            for hour, name, one in after:
-                of_file.setdefault((hour, names[hour, str(name)]), []).append(one)
             return _Written(found.files, found.sources, of_file)
         if changed := self._changed(group, form):
             return changed
@@ -205,8 +199,12 @@ class Compaction:
         sizes = {name: size for name, size in there if name.endswith(".parquet")}
         return sizes == {file.name: file.bytes for file in manifest.files}
 
+    def _figures_below(self, base: Location, paths: Sequence[Location], schema: Schema) -> Found:
+        return figures(read_files(self._spark, base, paths, schema), schema, by_file=True)
+
     def _figures_of(self, paths: Sequence[Location], form: int) -> Found:
-        return figures(self._read(paths, form), self._archive.schema(form), by_file=True)
+        schema = self._archive.schema(form)
+        return self._figures_below(self._archive.layout.data, paths, schema)
 
     def _read(self, paths: Sequence[Location], form: int) -> Any:
         data, schema = self._archive.layout.data, self._archive.schema(form)

@@ -27,6 +27,8 @@ from cometmq.model.names import group_fault, topic_fault
 from cometmq.pipelines.archive.batches import Batches, Written
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted, Compaction
+from cometmq.pipelines.archive.decoded.decoding import Decoding
+from cometmq.pipelines.archive.decoded.work import SparkWork
 from cometmq.pipelines.archive.layout import Hour, read, session_for
 from cometmq.pipelines.archive.proving.proof import Proof, Proved
 from cometmq.pipelines.archive.report import Report, report_of
@@ -45,6 +47,7 @@ __all__ = ["Config", "Report", "read", "run"]
 log = get_logger(__name__)
 
 _MIB: Final = 1 << 20
+_DECODED: Final = ("rows", "undecodable")
 # Spark would take a path with one of these characters for a pattern.
 _PATTERN_SIGNS: Final = "*?[]{}\\"
 
@@ -200,13 +203,32 @@ def run(config: Config, context: Context, stopped: threading.Event | None = None
         closing(_log(config, context, spark)) as source,
         _gap_logs(config, spark) as gap_logs,
         Archive(path, gap_logs) as archive,
+        Decoding(
+            SparkWork(
+                spark,
+                compact_files=config.compact_files,
+                target_bytes=config.target_file_mb * _MIB,
+            ),
+            archive,
+            context.decode,
+            config,
+            max_messages=config.max_messages,
+            clock=context.clock,
+        ) as decoding,
     ):
-        return _Run(config, context, spark, archive, source).run(stopped or threading.Event())
+        made = _Run(config, context, spark, archive, source, decoding)
+        return made.run(stopped or threading.Event())
 
 
 class _Run:
     def __init__(
-        self, config: Config, context: Context, spark: Any, archive: Archive, source: Source
+        self,
+        config: Config,
+        context: Context,
+        spark: Any,
+        archive: Archive,
+        source: Source,
+        decoding: Decoding,
     ) -> None:
         self._config = config
         self._progress = context.progress
@@ -230,6 +252,7 @@ class _Run:
         )
         self._proof = Proof(spark, archive, source)
         self._source = source
+        self._decoding = decoding
         self._publisher = Publisher(archive, config, context.clock)
         archive.after_commit = self._publisher.publish
         self._started = now()
@@ -253,7 +276,8 @@ class _Run:
             self._written,
             self._compacted,
             self._proved,
-            self._publisher.lines,
+            [*self._publisher.lines, *self._decoding.published],
+            self._decoding.lines(),
         )
 
     # Inside
@@ -284,7 +308,16 @@ class _Run:
                 self._written = self._written.plus(self._batches.write(waiting))
                 waiting = self._batches.waiting(target, all_of_them=True)
             step.outcome = _said(self._written)
+        self._decode()
         self._compact_and_prove(all_of_them=True)
+
+    def _decode(self) -> None:
+        if self._decoding.is_on:
+            with self._progress.step("decode") as step:
+                self._decoding.catch_up()
+                lines = self._decoding.lines()
+                rows, bad = (sum(getattr(one, name) for one in lines) for name in _DECODED)
+                step.outcome = f"{rows:,} rows, {bad:,} undecodable"
 
     def _stream(self, stopped: threading.Event) -> None:
         config = self._config
@@ -293,6 +326,7 @@ class _Run:
             while not stopped.is_set():
                 begun_s = self._monotonic()
                 self._next_batch(step, stopped)
+                self._decoding.catch_up()
                 if self._monotonic() >= proof_after_s and not stopped.is_set():
                     self._compact_and_prove(all_of_them=False)
                     proof_after_s = self._monotonic() + config.proof_interval_s
@@ -319,7 +353,9 @@ class _Run:
         if suspects := self._compact():
             self._prove(all_of_them=all_of_them, suspects=suspects)
         self._source.safe({one.queue: one.to for one in self._archive.layout.load_safe()})
+        self._decoding.compact()
         self._publisher.expire()
+        self._decoding.expire()
 
     def _prove(
         self, *, all_of_them: bool, everything: bool = False, suspects: Iterable[Hour] = ()
@@ -328,6 +364,8 @@ class _Run:
             proved = self._proof.run(
                 everything=everything, all_of_them=all_of_them, suspects=suspects
             )
+            of_tables = self._decoding.problems(everything=everything)
+            proved = proved._replace(problems=(*proved.problems, *of_tables))
             # Every proof reports again what does not fit, but only the first one reports a gap.
             self._proved = proved._replace(
                 messages=self._proved.messages + proved.messages,

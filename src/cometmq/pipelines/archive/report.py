@@ -13,6 +13,8 @@ from cometmq.pipelines import report
 from cometmq.pipelines.archive.batches import Written
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted
+from cometmq.pipelines.archive.decoded.decoding import DecodedLine
+from cometmq.pipelines.archive.decoded.decoding import table_of as decoded_table
 from cometmq.pipelines.archive.layout import Manifest
 from cometmq.pipelines.archive.proving.inventory import Problem
 from cometmq.pipelines.archive.proving.judgement import spans_by_queue
@@ -85,6 +87,7 @@ class Report(report.Report):
     new_gaps: list[Gap]
     gaps: list[Gap]
     tables: list[TableLine]
+    decoded: list[DecodedLine]
 
     def sections(self) -> list[Section]:
         sections: list[Section] = []
@@ -94,6 +97,8 @@ class Report(report.Report):
             sections.append(self._gap_table())
         if self.tables:
             sections.append(table_of(self.tables))
+        if self.decoded:
+            sections.append(decoded_table(self.decoded))
         sections += [self._topic_table(), *self._figures(), self._queue_table()]
         return sections
 
@@ -184,6 +189,7 @@ def report_of(
     compacted: Compacted,
     proved: Proved,
     tables: list[TableLine],
+    decoded: list[DecodedLine],
 ) -> Report:
     gaps = archive.layout.load_gaps()
     queues = list(_queue_lines(archive, gaps))
@@ -191,8 +197,11 @@ def report_of(
     return Report(
         pipeline="archive",
         started=started,
-        holds=not proved.problems and not proved.gaps and not any(one.problem for one in tables),
-        summary=_summary(queues, written, proved, tables),
+        holds=not proved.problems
+        and not proved.gaps
+        and not any(one.problem for one in tables)
+        and all(one.holds for one in decoded),
+        summary=_summary(queues, written, proved, tables, decoded),
         path=str(archive.layout.path),
         mode=mode,
         archived=written.messages,
@@ -212,11 +221,16 @@ def report_of(
         new_gaps=list(proved.gaps),
         gaps=list(gaps),
         tables=tables,
+        decoded=decoded,
     )
 
 
 def _summary(
-    queues: Sequence[QueueLine], written: Written, proved: Proved, tables: Sequence[TableLine]
+    queues: Sequence[QueueLine],
+    written: Written,
+    proved: Proved,
+    tables: Sequence[TableLine],
+    decoded: Sequence[DecodedLine],
 ) -> str:
     total = sum(one.messages for one in queues)
     said = f"{written.messages:,} messages archived, {total:,} in all"
@@ -227,6 +241,8 @@ def _summary(
         return f"{said}; {count:,} were gone before they could be archived"
     if behind := [one.format for one in tables if one.problem]:
         return f"{said}; not all of it is in the table: {', '.join(behind)}"
+    if left := [one.topic for one in decoded if not one.holds]:
+        return f"{said}; not all of it is decoded: {', '.join(left)}"
     if any(one.safe_to < one.to for one in queues):
         return f"{said}; some wait for their proof until their broker is back"
     return f"{said}, each equal to the log: safe to expire"

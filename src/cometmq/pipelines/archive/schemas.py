@@ -193,6 +193,10 @@ def _spark_type(kind: Any) -> str:
         return f"map<{_spark_type(kind.key_type)},{_spark_type(kind.item_type)}>"
     if types.is_dictionary(kind):
         return _spark_type(kind.value_type)
+    if types.is_struct(kind):
+        return f"struct<{','.join(f'{one.name}:{_spark_type(one.type)}' for one in kind)}>"
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
     names = {
         "int8": "tinyint",
         "int16": "smallint",
@@ -201,5 +205,6 @@ def _spark_type(kind: Any) -> str:
         "large_string": "string",
         "large_binary": "binary",
         "bool": "boolean",
+        "date32[day]": "date",
     }
     return names.get(str(kind), str(kind))

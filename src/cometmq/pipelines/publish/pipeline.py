@@ -17,6 +17,8 @@ import msgspec
 from cometmq.errors import ConfigError
 from cometmq.pipelines import report
 from cometmq.pipelines.archive.commits import Archive
+from cometmq.pipelines.archive.decoded.definitions import DIRECTORY, Definitions
+from cometmq.pipelines.archive.decoded.publishing import DecodedPublisher
 from cometmq.pipelines.archive.layout import Layout
 from cometmq.pipelines.archive.tables.publisher import Publisher, TableLine, table_of
 from cometmq.pipelines.archive.tables.settings import Format, TableSettings
@@ -76,7 +78,8 @@ def run(config: Config, context: Context) -> Report:
         publisher = Publisher(archive, config, context.clock)
         publisher.publish()
         publisher.expire()
-        lines, commit = publisher.lines, archive.state.commits
+        lines = publisher.lines + _decoded(archive, config, context)
+        commit = archive.state.commits
         step.outcome = _said(lines)
     return Report(
         pipeline="publish",
@@ -87,6 +90,18 @@ def run(config: Config, context: Context) -> Report:
         commit=commit,
         tables=lines,
     )
+
+
+def _decoded(archive: Archive, config: Config, context: Context) -> list[TableLine]:
+    """Publish the decoded tables of an archive, if it has some."""
+    path = archive.layout.path / DIRECTORY
+    if not Layout(path).state.exists():
+        return []
+    with Archive(path) as tables:
+        publisher = DecodedPublisher(tables, Definitions(tables.layout), config, context.clock)
+        publisher.publish()
+        publisher.expire()
+        return publisher.lines
 
 
 def _said(lines: list[TableLine]) -> str:

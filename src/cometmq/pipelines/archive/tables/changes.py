@@ -9,6 +9,7 @@ from typing import Final
 
 from cometmq.pipelines.archive.commits import Archive, Commit, new_files
 from cometmq.pipelines.archive.layout import Hour
+from cometmq.pipelines.archive.tables.contents import Contents
 from cometmq.pipelines.archive.tables.footers import Footer, read_footer
 from cometmq.pipelines.archive.tables.links import Links, link_name
 
@@ -47,10 +48,11 @@ class Change:
 
 
 class Changes:
-    """Makes the changes of the archive's tables."""
+    """Makes the changes of a table that has these contents of an archive."""
 
-    def __init__(self, archive: Archive, links: Links) -> None:
+    def __init__(self, archive: Archive, contents: Contents, links: Links) -> None:
         self._archive = archive
+        self._contents = contents
         self._links = links
         self._known: dict[str, TableFile] = {}
 
@@ -66,7 +68,7 @@ class Changes:
             return None
         changes = []
         for commit in commits:
-            added, removed = _files_of(commit)
+            added, removed = self._files_of(commit)
             if commit.moves == "directories" or not self._are_there((*added, *removed)):
                 return None
             if added or removed:
@@ -76,11 +78,7 @@ class Changes:
 
     def up_to_now(self, published: int | None, live: Mapping[str, TableFile]) -> Change:
         """Return the change that makes a table with the files `live` equal to the archive."""
-        files = [
-            (hour, file.name)
-            for hour, manifest in self._archive.manifests.items()
-            for file in manifest.files
-        ]
+        files = self._contents.files(self._archive)
         there = self._links.make(files)
         wanted = {link_name(*one): one for one in files if link_name(*one) in there}
         number = self._archive.state.commits
@@ -110,16 +108,18 @@ class Changes:
         if link not in self._known:
             day = date.fromisoformat(hour.hour[:_DAY_LETTERS])
             footer = read_footer(self._links.path(link))
-            self._known[link] = TableFile(link, hour.topic, day, footer)
+            topic = self._contents.topic or hour.topic
+            self._known[link] = TableFile(link, topic, day, footer)
         return self._known[link]
 
-
-def _files_of(commit: Commit) -> tuple[list[tuple[Hour, str]], list[tuple[Hour, str]]]:
-    """Return the files that a commit brings into data, and those that it removes."""
-    added = [(one.key, name) for one in commit.manifests for name in new_files(commit, one)]
-    removed = [
-        (manifest.key, name)
-        for manifest, names in zip(commit.manifests, commit.removed, strict=False)
-        for name in names
-    ]
-    return added, removed
+    def _files_of(self, commit: Commit) -> tuple[list[tuple[Hour, str]], list[tuple[Hour, str]]]:
+        """Return the files of this table that a commit brings into data, and those that it removes."""
+        manifests = [one for one in commit.manifests if self._contents.has(one.key)]
+        added = [(one.key, name) for one in manifests for name in new_files(commit, one)]
+        removed = [
+            (manifest.key, name)
+            for manifest, names in zip(commit.manifests, commit.removed, strict=False)
+            if self._contents.has(manifest.key)
+            for name in names
+        ]
+        return added, removed

@@ -42,7 +42,6 @@ RESERVED: Final = {name: FIRST[ALL].columns[name] for name in MADE_OF}
 DAY: Final = "day"
 # Files are sorted by these.
 SORTED_BY: Final = ("broker", "queue_id", "queue_offset")
-PLAIN_TYPES: Final = ("string", "int", "bigint", "double", "binary", "timestamp", "boolean")
 
 
 def table_columns(schemas: Iterable[Schema]) -> dict[str, str]:

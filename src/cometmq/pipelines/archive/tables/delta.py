@@ -6,8 +6,8 @@ there as a whole or not at all, so a commit is published once, whatever is kille
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from datetime import UTC, date, datetime
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,10 +19,13 @@ from cometmq.pipelines.archive.tables.columns import DAY
 from cometmq.pipelines.archive.tables.footers import Footer
 from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.runtime.clock import Clock
+from cometmq.spark.decoding.kinds import arrow_type
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable as Table
     from deltalake import Field
+    from deltalake.schema import DataType
 
 APP: Final = "cometmq-archive"
 COMMIT: Final = "cometmq-commit"
@@ -99,7 +102,7 @@ class DeltaTable:
         from deltalake.transaction import AddAction, RemoveAction
 
         table = self._opened
-        columns = {field.name for field in table.schema().fields}
+        columns = {field.name: field.type for field in table.schema().fields}
         now_ms = self._clock.now_ms()
         changed = not change.rewrites
         actions: list[AddAction | RemoveAction] = [
@@ -140,63 +143,105 @@ class DeltaTable:
         return self._table
 
     def _fit(self, table: Table, fields: list[Field]) -> None:
-        there = {field.name: field.type for field in table.schema().fields}
-        for field in fields:
-            if field.name in there and there[field.name] != field.type:
+        there = {field.name: field for field in table.schema().fields}
+        new = [field for field in fields if there.get(field.name) != field]
+        for field in new:
+            before = there.get(field.name)
+            if before is not None and not _grows(before.type, field.type):
                 raise ConfigError(
                     f"the column {field.name} of the Delta table {self.name} has the type "
-                    f"{there[field.name]}, and {field.type} in the archive: remove _delta_log in "
+                    f"{before.type}, and {field.type} in the archive: remove _delta_log in "
                     "that directory to have the whole table published again"
                 )
-        if new := [field for field in fields if field.name not in there]:
+        if new:
             table.alter.add_columns(new)
+
+
+def _grows(there: DataType, wanted: DataType) -> bool:
+    """Return whether a type is another one with more fields in its records."""
+    from deltalake.schema import ArrayType, MapType, StructType
+
+    if isinstance(there, StructType) and isinstance(wanted, StructType):
+        types = {field.name: field.type for field in wanted.fields}
+        return all(
+            field.name in types and _grows(field.type, types[field.name]) for field in there.fields
+        )
+    if isinstance(there, ArrayType) and isinstance(wanted, ArrayType):
+        return _grows(there.element_type, wanted.element_type)
+    if isinstance(there, MapType) and isinstance(wanted, MapType):
+        return _grows(there.value_type, wanted.value_type)
+    return bool(there == wanted)
 
 
 def _partition(file: TableFile) -> dict[str, str | None]:
     return {"topic": file.topic, DAY: file.day.isoformat()}
 
 
-def _statistics(file: TableFile, names: Collection[str]) -> str:
+def _statistics(file: TableFile, types: Mapping[str, DataType]) -> str:
     """Return Delta's JSON of the figures of those columns that the table has."""
-    columns = {name: one for name, one in file.footer.columns.items() if name in names}
-    bounds = {name: one.bounds for name, one in columns.items() if one.bounds is not None}
-    found = {
+    columns = {name: one for name, one in file.footer.columns.items() if name in types}
+    bounds: dict[str, tuple[int | str, ...]] = {}
+    for name, one in columns.items():
+        found = [_value(types[name], bound) for bound in one.bounds or ()]
+        if found and None not in found:
+            bounds[name] = tuple(value for value in found if value is not None)
+    made = {
         "numRecords": file.footer.rows,
-        "minValues": {name: _value(name, low) for name, (low, _) in bounds.items()},
-        "maxValues": {name: _value(name, high) for name, (_, high) in bounds.items()},
+        "minValues": {name: low for name, (low, _) in bounds.items()},
+        "maxValues": {name: high for name, (_, high) in bounds.items()},
         "nullCount": {name: one.nulls for name, one in columns.items() if one.nulls is not None},
     }
-    return msgspec.json.encode(found).decode()
+    return msgspec.json.encode(made).decode()
 
 
-def _value(name: str, value: int | str) -> int | str:
-    """Return a bound as Delta writes it. All times are whole milliseconds."""
-    if name.endswith("_time") and isinstance(value, int):
-        time = datetime.fromtimestamp(value / 1e6, UTC)
-        return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return value
+def _value(kind: DataType, value: int | str) -> int | str | None:
+    """Return a bound as Delta writes it, None for a time that is no whole millisecond: Delta has no
+    finer ones there.
+    """
+    name = getattr(kind, "type", "")
+    if isinstance(value, str):
+        return value
+    if name == "date":
+        return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
+    if name != "timestamp":
+        return value
+    if value % 1000:
+        return None
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _field(name: str, kind: str) -> Field:
     """Return Delta's column for one of Spark's types."""
     from deltalake import Field
-    from deltalake.schema import ArrayType, MapType, PrimitiveType
+
+    return Field(name, _type(arrow_type(kind)))
+
+
+def _type(kind: pa.DataType) -> DataType:
+    """Return Delta's type for one of Arrow's."""
+    import pyarrow as pa
+    from deltalake import Field
+    from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType
 
     plain = {
-        "string": "string",
-        "int": "integer",
-        "bigint": "long",
-        "double": "double",
-        "binary": "binary",
-        "timestamp": "timestamp",
-        "boolean": "boolean",
-        "date": "date",
+        pa.string(): "string",
+        pa.int32(): "integer",
+        pa.int64(): "long",
+        pa.float64(): "double",
+        pa.binary(): "binary",
+        pa.timestamp("us", "UTC"): "timestamp",
+        pa.bool_(): "boolean",
+        pa.date32(): "date",
     }
     if kind in plain:
-        return Field(name, PrimitiveType(plain[kind]))
-    text = PrimitiveType("string")
-    if kind == "map<string,string>":
-        return Field(name, MapType(text, text, value_contains_null=True))
-    if kind == "array<string>":
-        return Field(name, ArrayType(text, contains_null=True))
-    raise ConfigError(f"columns of the type {kind} are not published: leave publish out")
+        return PrimitiveType(plain[kind])
+    if pa.types.is_decimal(kind):
+        return PrimitiveType(f"decimal({kind.precision},{kind.scale})")
+    if pa.types.is_map(kind):
+        value = _type(kind.item_type)
+        return MapType(PrimitiveType("string"), value, value_contains_null=True)
+    if pa.types.is_list(kind):
+        return ArrayType(_type(kind.value_type), contains_null=True)
+    assert pa.types.is_struct(kind), kind
+    return StructType([Field(field.name, _type(field.type)) for field in kind])

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.errors import ConfigError
 from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.archive.tables.changes import Change, TableFile
-from cometmq.pipelines.archive.tables.columns import RESERVED, SORTED_BY
+from cometmq.pipelines.archive.tables.columns import SORTED_BY
+from cometmq.pipelines.archive.tables.contents import Contents
 from cometmq.pipelines.archive.tables.footers import Footer
 from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.runtime.state_files.durable import write_atomically
+from cometmq.spark.decoding.kinds import arrow_type
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
@@ -47,23 +50,26 @@ _PROPERTIES: Final = {
 
 
 class IcebergTable:
-    """The Iceberg table of an archive whose links are in `directory`.
+    """The Iceberg table of contents of the archive at a path, with links in `directory`.
 
-    home: where the catalog and the metadata lie if no catalog is configured.
+    The catalog and the metadata lie beside the links if no catalog is configured.
     """
 
     format: Final = "iceberg"
 
-    def __init__(self, settings: TableSettings, archive: str, directory: Path, home: Path) -> None:
+    def __init__(
+        self, settings: TableSettings, contents: Contents, archive: str, directory: Path
+    ) -> None:
         self._settings = settings
+        self._contents = contents
         self._archive = archive
         self._base = directory.as_uri()
-        self._home = home
+        self._home = directory.with_name("iceberg")
         self._table: Table | None = None
 
     @property
     def name(self) -> str:
-        return self._settings.iceberg_table
+        return self._contents.name
 
     def open(self, columns: Mapping[str, str]) -> None:
         """Load the table, or create it, and give it these columns, with Spark's types.
@@ -179,7 +185,7 @@ class IcebergTable:
         from pyiceberg.table.sorting import SortField, SortOrder
         from pyiceberg.transforms import DayTransform, IdentityTransform
 
-        schema = _schema({**columns, **RESERVED})
+        schema = _schema({**columns, **self._contents.reserved})
         ids = {field.name: field.field_id for field in schema.fields}
         return catalog.create_table_if_not_exists(
             self.name,
@@ -201,16 +207,13 @@ class IcebergTable:
 
         schema = table.schema()
         there = {field.name: field.field_type for field in schema.fields}
-        new = [name for name in columns if name not in there]
-        reserved = [name for name in RESERVED if name in there]
+        new: list[tuple[tuple[str, ...], IcebergType]] = []
         for name, kind in columns.items():
-            if name in there and str(there[name]) != str(_type(kind, 1)):
-                raise ConfigError(
-                    f"the column {name} of the Iceberg table {self.name} has the type "
-                    f"{there[name]}, and {_type(kind, 1)} in the archive: drop the table to have "
-                    "all published again"
-                )
-        if not new and not reserved:
+            new += _additions(
+                (name,), there.get(name), _type(arrow_type(kind), count(1)), self.name
+            )
+        reserved = [name for name in self._contents.reserved if name in there]
+        if not new and not reserved and _MAPPING in table.properties:
             return
         with table.transaction() as transaction:
             if _MAPPING not in table.properties:
@@ -219,8 +222,8 @@ class IcebergTable:
             with transaction.update_schema() as update:
                 for name in reserved:
                     update.delete_column(name)
-                for name in new:
-                    update.add_column(name, _type(columns[name], 1))
+                for path, added in new:
+                    update.add_column(path, added)
 
     def _write_hint(self, table: Table) -> None:
         """Name the newest metadata in a file that readers without the catalog look for."""
@@ -276,33 +279,75 @@ def _schema(columns: Mapping[str, str]) -> Schema:
     from pyiceberg.schema import Schema
     from pyiceberg.types import NestedField
 
-    next_id = len(columns) + 1
-    fields = []
-    for at, (name, kind) in enumerate(columns.items(), 1):
-        fields.append(NestedField(at, name, _type(kind, next_id), required=False))
-        next_id += kind.count("<") + kind.count(",")
-    return Schema(*fields)
+    ids = count(len(columns) + 1)
+    return Schema(
+        *(
+            NestedField(at, name, _type(arrow_type(kind), ids), required=False)
+            for at, (name, kind) in enumerate(columns.items(), 1)
+        )
+    )
 
 
-def _type(kind: str, next_id: int) -> IcebergType:
-    """Return Iceberg's type for one of Spark's, whose parts get ids from `next_id` on."""
+def _type(kind: pa.DataType, ids: Iterator[int]) -> IcebergType:
+    """Return Iceberg's type for one of Arrow's. Its parts get the next ids, those of a record first."""
+    import pyarrow as pa
     from pyiceberg import types
 
-    plain: dict[str, Any] = {
-        "string": types.StringType,
-        "int": types.IntegerType,
-        "bigint": types.LongType,
-        "double": types.DoubleType,
-        "binary": types.BinaryType,
-        "timestamp": types.TimestamptzType,
-        "boolean": types.BooleanType,
+    plain = {
+        pa.string(): types.StringType(),
+        pa.int32(): types.IntegerType(),
+        pa.int64(): types.LongType(),
+        pa.float64(): types.DoubleType(),
+        pa.binary(): types.BinaryType(),
+        pa.timestamp("us", "UTC"): types.TimestamptzType(),
+        pa.bool_(): types.BooleanType(),
+        pa.date32(): types.DateType(),
     }
     if kind in plain:
-        found: IcebergType = plain[kind]()
-        return found
-    if kind == "map<string,string>":
-        text = types.StringType()
-        return types.MapType(next_id, text, next_id + 1, text, value_required=False)
-    if kind == "array<string>":
-        return types.ListType(next_id, types.StringType(), element_required=False)
-    raise ConfigError(f"columns of the type {kind} are not published: leave publish out")
+        return plain[kind]
+    if pa.types.is_decimal(kind):
+        return types.DecimalType(kind.precision, kind.scale)
+    if pa.types.is_map(kind):
+        key, value = next(ids), next(ids)
+        inner = _type(kind.item_type, ids)
+        return types.MapType(key, types.StringType(), value, inner, value_required=False)
+    if pa.types.is_list(kind):
+        element = next(ids)
+        return types.ListType(element, _type(kind.value_type, ids), element_required=False)
+    assert pa.types.is_struct(kind), kind
+    numbers = [next(ids) for _ in kind]
+    return types.StructType(
+        *(
+            types.NestedField(number, field.name, _type(field.type, ids), required=False)
+            for number, field in zip(numbers, kind, strict=True)
+        )
+    )
+
+
+def _additions(
+    path: tuple[str, ...], there: IcebergType | None, wanted: IcebergType, table: str
+) -> Iterator[tuple[tuple[str, ...], IcebergType]]:
+    """Yield the columns and parts of columns that a table lacks, as paths with their types.
+
+    Raise ConfigError for one that it has with another type.
+    """
+    from pyiceberg.types import ListType, MapType, StructType
+
+    if there is None:
+        yield path, wanted
+    elif isinstance(there, StructType) and isinstance(wanted, StructType):
+        parts = {field.name: field.field_type for field in there.fields}
+        for field in wanted.fields:
+            yield from _additions(
+                (*path, field.name), parts.get(field.name), field.field_type, table
+            )
+    elif isinstance(there, ListType) and isinstance(wanted, ListType):
+        inner = (there.element_type, wanted.element_type)
+        yield from _additions((*path, "element"), *inner, table)
+    elif isinstance(there, MapType) and isinstance(wanted, MapType):
+        yield from _additions((*path, "value"), there.value_type, wanted.value_type, table)
+    elif there != wanted:
+        raise ConfigError(
+            f"the column {'.'.join(path)} of the Iceberg table {table} has the type {there}, and "
+            f"{wanted} in the archive: drop the table to have all published again"
+        )

@@ -37,13 +37,15 @@ def link_name(hour: Hour, name: str) -> str:
 
 
 class Links:
-    """The links of the archive of a layout. Its directory is on this machine."""
+    """The links of a table of the archive of a layout. They lie in `files` below `home`, which is a
+    directory on this machine.
+    """
 
-    def __init__(self, layout: Layout) -> None:
-        assert layout.tables.local is not None, "checked by the configuration"
-        self.directory = layout.tables.local / "files"
+    def __init__(self, layout: Layout, home: Location) -> None:
+        assert home.local is not None, "checked by the configuration"
+        self.directory = home.local / "files"
         self._layout = layout
-        self._retired: Location = layout.tables / "retired.json"
+        self._retired = home / "retired.json"
         self._there: set[str] | None = None
 
     def path(self, link: str) -> Path:

@@ -17,7 +17,7 @@ from cometmq.extras import lacking, missing
 from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.tables.changes import Change, Changes, TableFile
-from cometmq.pipelines.archive.tables.columns import table_columns
+from cometmq.pipelines.archive.tables.contents import Contents, messages_of
 from cometmq.pipelines.archive.tables.links import Links, link_name
 from cometmq.pipelines.archive.tables.settings import Format, TableSettings
 from cometmq.pipelines.report import Table
@@ -68,23 +68,28 @@ def table_of(lines: Sequence[TableLine]) -> Table:
 
 
 class Publisher:
-    """Publishes an archive that is open.
+    """Publishes contents of an archive that is open: by default all its messages.
 
     Raise ConfigError if a package is missing, and from `publish` if a table belongs to another archive.
     """
 
     def __init__(
-        self, archive: Archive, settings: TableSettings, clock: Clock = SYSTEM_CLOCK
+        self,
+        archive: Archive,
+        settings: TableSettings,
+        clock: Clock = SYSTEM_CLOCK,
+        contents: Contents | None = None,
     ) -> None:
         _check_packages(settings.publish)
         self._archive = archive
+        self._contents = contents or messages_of(archive, settings)
         self._history_ms = int(settings.table_history_hours * _HOUR_MS)
         self._clock = clock
         self.lines: list[TableLine] = []
         self._tables: list[tuple[PublishedTable, TableLine]] = []
         if settings.publish:
-            self._links = Links(archive.layout)
-            self._changes = Changes(archive, self._links)
+            self._links = Links(archive.layout, self._contents.home)
+            self._changes = Changes(archive, self._contents, self._links)
             for table in self._made(settings):
                 self._tables.append((table, TableLine(table.format, table.name)))
             self.lines = [line for _, line in self._tables]
@@ -93,12 +98,8 @@ class Publisher:
         """Publish the commits that the tables do not have. Keep the files even if a catalog fails."""
         if not self._tables:
             return
-        files = [
-            (hour, file.name)
-            for hour, manifest in self._archive.manifests.items()
-            for file in manifest.files
-        ]
-        columns = table_columns(self._archive.schemas.values())
+        files = self._contents.files(self._archive)
+        columns = self._contents.columns()
         for table, line in self._tables:
             with _noted(line):
                 # Before the catalog is asked: a compaction may take them out of data.
@@ -120,25 +121,18 @@ class Publisher:
                 table.expire(now_ms - self._history_ms)
         if any(line.problem for line in self.lines):
             return
-        live = {
-            link_name(hour, file.name)
-            for hour, manifest in self._archive.manifests.items()
-            for file in manifest.files
-        }
+        live = {link_name(*file) for file in self._contents.files(self._archive)}
         self._links.drop_retired(live, now_ms, self._history_ms)
 
     # Inside
 
     def _made(self, settings: TableSettings) -> Iterator[PublishedTable]:
-        layout = self._archive.layout
-        assert layout.tables.local is not None
         for name in settings.publish:
             if name == "iceberg":
                 from cometmq.pipelines.archive.tables.iceberg import IcebergTable
 
-                home = layout.tables.local / "iceberg"
-                directory = self._links.directory
-                yield IcebergTable(settings, str(layout.path), directory, home)
+                owner = str(self._archive.layout.path)
+                yield IcebergTable(settings, self._contents, owner, self._links.directory)
             else:
                 from cometmq.pipelines.archive.tables.delta import DeltaTable
 

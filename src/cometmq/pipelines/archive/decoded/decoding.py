@@ -1,0 +1,455 @@
+"""Bring the decoded tables of an archive up to what is archived.
+
+The tables are an archive of their own below `_decoded`, whose hours have the tables' names in place of
+topics, and whose offsets are those of the archived messages that were decoded. Rows that fit and rows that do
+not, of all topics of a batch, come by one commit. So a message is in one of its topic's tables, once, whatever
+is killed, and a batch is committed only if as many rows were written as messages were archived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from msgspec.structs import replace
+
+from cometmq.errors import ConfigError, StoreCorruptError, UndecodableError
+from cometmq.logs.loggers import get_logger
+from cometmq.model.queue import MessageQueue
+from cometmq.payloads.by_topic import ByTopic, is_pattern
+from cometmq.pipelines.archive.commits import Archive, Commit, batch_name
+from cometmq.pipelines.archive.decoded.definitions import (
+    DIRECTORY,
+    UNDECODABLE,
+    DecodedTable,
+    Definitions,
+)
+from cometmq.pipelines.archive.decoded.publishing import DecodedPublisher
+from cometmq.pipelines.archive.decoded.settings import DecodeRule
+from cometmq.pipelines.archive.decoded.work import Ranges, Work
+from cometmq.pipelines.archive.layout import (
+    DataFile,
+    Figures,
+    Hour,
+    Manifest,
+    QueueState,
+    in_order,
+)
+from cometmq.pipelines.archive.proving.inventory import Problem, take_inventory
+from cometmq.pipelines.archive.proving.judgement import spans_by_queue
+from cometmq.pipelines.archive.proving.spans import length, within
+from cometmq.pipelines.archive.schemas import COMPACT, Schema
+from cometmq.pipelines.archive.staging import Staged, read_back, staged_files
+from cometmq.pipelines.archive.tables.publisher import TableLine
+from cometmq.pipelines.archive.tables.settings import TableSettings
+from cometmq.pipelines.configuration import Decode
+from cometmq.pipelines.locations import Location
+from cometmq.pipelines.report import Table
+from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.spark.decoding.batches import BodyDecoder
+from cometmq.spark.decoding.json_bodies import MOST_SAMPLED, inferred
+from cometmq.spark.live.admission import shared
+from cometmq.spark.live.plan import Range
+
+log = get_logger(__name__)
+
+# The figures of files that were read back, by hour and name.
+Read = dict[tuple[Hour, str], list[Figures]]
+
+
+class DecodedLine(msgspec.Struct):
+    """A topic's decoded tables, as a report shows them.
+
+    messages: archived ones below the offsets that were decoded. rows: those that fit, in all tables of the
+    topic; undecodable: the others. waiting: archived messages that were not decoded yet. problem: the reason
+    why they wait, if it is known.
+    """
+
+    topic: str
+    tables: list[str]
+    messages: int = 0
+    rows: int = 0
+    undecodable: int = 0
+    waiting: int = 0
+    problem: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Return whether each message is in a table."""
+        return self.rows + self.undecodable == self.messages and not self.waiting
+
+
+def table_of(lines: Sequence[DecodedLine]) -> Table:
+    """Return the part of a report that shows the decoded topics."""
+    columns = ("topic", "tables", "messages", "decoded", "undecodable", "waiting", "because")
+    rows = [
+        (
+            one.topic,
+            ", ".join(one.tables),
+            one.messages,
+            one.rows,
+            one.undecodable,
+            one.waiting,
+            one.problem,
+        )
+        for one in lines
+    ]
+    return Table("Decoded topics", columns, rows)
+
+
+class Decoding:
+    """Decodes topics of an archive that is open, while the context manager is entered.
+
+    rules: by topic or pattern. settings: of the published tables, as those of the archive. is_on: there are
+    rules; without any nothing is done.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        archive: Archive,
+        rules: Mapping[str, Decode],
+        settings: TableSettings,
+        *,
+        max_messages: int,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        for key, rule in rules.items():
+            if is_pattern(key) and rule.table is not None:
+                raise ConfigError(
+                    f"[decode.{key}]: table is {rule.table!r}, and the topics of a pattern have a table "
+                    "each: leave it out"
+                )
+        self._rules = ByTopic({key: DecodeRule(key, rule) for key, rule in rules.items()})
+        self.is_on = bool(rules)
+        self._work = work
+        self._archive = archive
+        self._settings = settings
+        self._max_messages = max_messages
+        self._clock = clock
+        self._stack = ExitStack()
+        # Files of which no message waits to be decoded.
+        self._done: set[tuple[Hour, str]] = set()
+        self._problems: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        """Open the tables, and publish what earlier runs did not. Raise ConfigError as an archive does."""
+        if self.is_on:
+            path = self._archive.layout.path / DIRECTORY
+            self._tables = self._stack.enter_context(Archive(path))
+            self._definitions = Definitions(self._tables.layout)
+            self._publisher = DecodedPublisher(
+                self._tables, self._definitions, self._settings, self._clock
+            )
+            self._publisher.publish()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def catch_up(self) -> None:
+        """Decode what is archived and not decoded, batch by batch, and forget hours that the archive has
+        not any more.
+
+        For each batch of an archive or of a stream. If a topic fails, the archive and the other topics go on,
+        and the next call decodes the rest; `lines` have the reason. Raise ConfigError for what only the user
+        can change.
+        """
+        if not self.is_on:
+            return
+        for topic in sorted({state.topic for state in self._archive.state.queues}):
+            if (rule := self._rules.of(topic)) is None:
+                continue
+            try:
+                while ranges := self._waiting(topic):
+                    self._write(topic, rule, ranges)
+            except ConfigError:
+                raise
+            except Exception as error:  # noqa: BLE001 - Spark raises what its tasks and the disk raise
+                said = str(error).strip().partition("\n")[0][:300]
+                self._problems[topic] = f"{type(error).__name__}: {said}"
+                log.warning(
+                    "messages wait to be decoded, and the archive goes on",
+                    topic=topic,
+                    reason=self._problems[topic],
+                )
+            else:
+                self._problems.pop(topic, None)
+        self._follow_removals()
+        self._publisher.publish()
+
+    def compact(self) -> None:
+        """Join small files of the tables."""
+        if self.is_on:
+            self._work.compact(self._tables)
+            self._publisher.publish()
+
+    def expire(self) -> None:
+        """Expire snapshots of the published tables that are older than the history."""
+        if self.is_on:
+            self._publisher.expire()
+
+    def problems(self, *, everything: bool) -> list[Problem]:
+        """Return the files of the tables that are not as they were written: by their names and sizes, with
+        `everything` also by their figures.
+        """
+        if not self.is_on:
+            return []
+        inventory = take_inventory(self._tables.layout, self._tables.manifests)
+        found = list(inventory.problems)
+        for hour, paths in inventory.strange.items():
+            found += [Problem("strange file", *hour, path.name) for path in paths]
+        if everything:
+            found += self._changed({(Hour(one.topic, one.hour or ""), one.file) for one in found})
+        said = f"of a decoded table; remove {self._tables.layout.path} to have all decoded again"
+        return [
+            replace(one, detail=f"{one.detail}; {said}" if one.detail else said) for one in found
+        ]
+
+    def lines(self) -> list[DecodedLine]:
+        """Return a line for each topic that is decoded."""
+        if not self.is_on:
+            return []
+        counts: dict[str, int] = {}
+        for manifest in self._tables.manifests.values():
+            rows = sum(one.count for file in manifest.files for one in file.queues)
+            counts[manifest.topic] = counts.get(manifest.topic, 0) + rows
+        missing = spans_by_queue(self._archive.layout.load_gaps())
+        known = self._tables.state.by_queue()
+        lines: dict[str, DecodedLine] = {}
+        for state in self._archive.state.queues:
+            if self._rules.of(state.topic) is None:
+                continue
+            line = lines.get(state.topic)
+            if line is None:
+                line = lines[state.topic] = self._line(state.topic, counts)
+            to = known[state.queue].to if state.queue in known else state.first
+            gaps = missing.get(state.queue, [])
+            line.messages += _count((state.first, to), gaps)
+            line.waiting += _count((to, state.to), gaps)
+        return list(lines.values())
+
+    @property
+    def published(self) -> list[TableLine]:
+        """The published tables, as a report shows them."""
+        return self._publisher.lines if self.is_on else []
+
+    # Inside: batches
+
+    def _waiting(self, topic: str) -> dict[MessageQueue, Range]:
+        """Return the offsets of the topic's next batch by queue."""
+        known = self._tables.state.by_queue()
+        waiting = {}
+        for state in self._archive.state.queues:
+            start = known[state.queue].to if state.queue in known else state.first
+            if state.topic == topic and start < state.to:
+                waiting[state.queue] = start, state.to
+        counts = shared(
+            {queue: end - start for queue, (start, end) in waiting.items()}, self._max_messages
+        )
+        return {
+            queue: (start, start + counts[queue])
+            for queue, (start, _) in waiting.items()
+            if counts[queue]
+        }
+
+    def _write(self, topic: str, rule: DecodeRule, ranges: Ranges) -> None:
+        """Decode the topic's messages of these offsets, and commit them."""
+        tables = self._tables
+        staged = tables.new_staging()
+        forms: dict[str, int] = {}
+        schemas = dict(tables.schemas)
+        if files := self._files(topic, ranges):
+            table = self._table(topic, rule, files, ranges)
+            columns = {table.name: table.all_columns, table.name_of_bad: UNDECODABLE}
+            forms = {name: _number_of(one, schemas) for name, one in columns.items()}
+            schema = rule.schema or table.schemas[-1]
+            self._work.write(
+                self._archive.layout.data,
+                files,
+                ranges,
+                BodyDecoder(table.columns, {None: schema}, rule.wire),
+                staged,
+                (table.name, schemas[forms[table.name]]),
+                (table.name_of_bad, schemas[forms[table.name_of_bad]]),
+            )
+        number = tables.state.next_batch
+        found = _with_forms(staged_files(staged, batch_name(number), number, 0), forms)
+        read: Read = {}
+        for form in set(forms.values()):
+            read |= read_back(self._work.figures, staged, found, schemas[form])
+        self._check(ranges, read)
+        tables.commit(self._commit_of(ranges, schemas, staged, found, read))
+        if not self._waiting(topic):
+            others = {place for place in self._done if place[0].topic != topic}
+            self._done = others | self._all_files(topic).keys()
+
+    def _all_files(self, topic: str) -> dict[tuple[Hour, str], DataFile]:
+        return {
+            (hour, file.name): file
+            for hour, manifest in self._archive.manifests.items()
+            if hour.topic == topic
+            for file in manifest.files
+        }
+
+    def _files(self, topic: str, ranges: Ranges) -> list[Location]:
+        """Return the archive's files that may hold messages of these offsets."""
+        places = {(queue.broker_name, queue.queue_id): one for queue, one in ranges.items()}
+
+        def may_hold(file: DataFile) -> bool:
+            if not file.queues:
+                return True
+            found = ((places.get((one.broker, one.queue_id)), one) for one in file.queues)
+            return any(span and one.first < span[1] and one.last >= span[0] for span, one in found)
+
+        return [
+            self._archive.layout.data_of(hour) / name
+            for (hour, name), file in self._all_files(topic).items()
+            if (hour, name) not in self._done and may_hold(file)
+        ]
+
+    def _table(
+        self, topic: str, rule: DecodeRule, files: Sequence[Location], ranges: Ranges
+    ) -> DecodedTable:
+        """Return the table for the topic's next messages. Raise UndecodableError if there is no schema."""
+        schema = rule.schema
+        if schema is None:
+            if tables := self._definitions.of(topic):
+                return tables[-1]
+            base = self._archive.layout.data
+            bodies = self._work.sample(base, files, ranges, MOST_SAMPLED)
+            schema = inferred(bodies)
+            if schema is None:
+                raise UndecodableError(
+                    f"none of the first {len(bodies)} bodies of topic {topic} is a JSON object with "
+                    f"fields, so no schema can be inferred: give schema in the table [decode.{rule.key}]"
+                )
+        return self._definitions.table_for(topic, schema, rule.table)
+
+    def _check(
+        self,
+        ranges: Ranges,
+        read: Read,
+    ) -> None:
+        """Raise StoreCorruptError unless there are as many rows as archived messages, queue by queue."""
+        found: dict[MessageQueue, int] = {}
+        for (hour, _), parts in read.items():
+            topic = self._definitions.topic_of(hour.topic)
+            assert topic is not None, "its table is defined"
+            for one in parts:
+                queue = MessageQueue(topic, one.broker, one.queue_id)
+                found[queue] = found.get(queue, 0) + one.count
+        missing = spans_by_queue(self._archive.layout.load_gaps())
+        for queue, span in ranges.items():
+            wanted = _count(span, missing.get(queue, []))
+            if found.get(queue, 0) != wanted:
+                raise StoreCorruptError(
+                    f"the archive's files have {found.get(queue, 0):,} of {wanted:,} messages of {queue} "
+                    f"from {span[0]:,} to below {span[1]:,}, so none of these is decoded: put the files "
+                    "back that the archive's proof names"
+                )
+
+    def _commit_of(
+        self,
+        ranges: Ranges,
+        schemas: Mapping[int, Schema],
+        staged: Location,
+        found: Staged,
+        read: Read,
+    ) -> Commit:
+        tables = self._tables
+        manifests = []
+        for hour, files in found.files.items():
+            before = tables.manifests.get(hour, Manifest(*hour))
+            new = [replace(one, queues=tuple(sorted(read[hour, one.name]))) for one in files]
+            manifests.append(Manifest(*hour, (*before.files, *new)))
+        queues = tables.state.by_queue()
+        for queue, (start, end) in ranges.items():
+            first = queues[queue].first if queue in queues else start
+            queues[queue] = QueueState(*queue, first=first, to=end, proved_to=end)
+        state = replace(
+            tables.state,
+            next_batch=tables.state.next_batch + 1,
+            queues=in_order(queues),
+            schemas=tuple(one for one in schemas.values() if one.number > COMPACT),
+        )
+        return Commit("files", tuple(manifests), state, staged.name, sources=found.sources)
+
+    # Inside: what else happens to the tables
+
+    def _follow_removals(self) -> None:
+        """Remove the rows of hours whose files have left the archive."""
+        there = self._archive.manifests
+        gone = []
+        for hour, manifest in self._tables.manifests.items():
+            topic = self._definitions.topic_of(hour.topic)
+            original = there.get(Hour(topic or "", hour.hour))
+            if manifest.files and original is not None and not original.files:
+                gone.append(manifest)
+        if gone:
+            state = replace(self._tables.state, next_batch=self._tables.state.next_batch + 1)
+            staged = self._tables.new_staging()
+            removed = tuple(tuple(file.name for file in one.files) for one in gone)
+            emptied = tuple(Manifest(*one.key) for one in gone)
+            self._tables.commit(Commit("replaced", emptied, state, staged.name, removed=removed))
+
+    def _changed(self, known: set[tuple[Hour, str | None]]) -> Iterator[Problem]:
+        """Yield the files whose figures are not those with which they were committed."""
+        tables = self._tables
+        for form, schema in tables.schemas.items():
+            files = {
+                (hour, file.name): file
+                for hour, manifest in tables.manifests.items()
+                for file in manifest.files
+                if file.form == form and (hour, file.name) not in known
+            }
+            if not files:
+                continue
+            paths = [tables.layout.data_of(hour) / name for hour, name in files]
+            found: dict[tuple[Hour, str], list[Figures]] = {}
+            for hour, name, one in self._work.figures(tables.layout.data, paths, schema):
+                found.setdefault((hour, str(name)), []).append(one)
+            for (hour, name), file in files.items():
+                if sorted(found.get((hour, name), [])) != sorted(file.queues):
+                    yield Problem("file changed", *hour, name, detail="its rows are others")
+
+    def _line(self, topic: str, counts: Mapping[str, int]) -> DecodedLine:
+        tables = self._definitions.of(topic)
+        names = [table.name for table in tables]
+        bad = counts.get(tables[0].name_of_bad, 0) if tables else 0
+        rows = sum(counts.get(name, 0) for name in names)
+        return DecodedLine(
+            topic, names, rows=rows, undecodable=bad, problem=self._problems.get(topic)
+        )
+
+
+def _count(span: Range, gaps: Iterable[Range]) -> int:
+    """Return how many messages a span of offsets has."""
+    return span[1] - span[0] - length(within(span, gaps))
+
+
+def _number_of(columns: Mapping[str, str], schemas: dict[int, Schema]) -> int:
+    """Return the number of the schema that has these columns, which is added if there is none."""
+    for schema in schemas.values():
+        if list(schema.columns.items()) == list(columns.items()):
+            return schema.number
+    number = max(schemas) + 1
+    schemas[number] = Schema(number, dict(columns))
+    return number
+
+
+def _with_forms(found: Staged, forms: Mapping[str, int]) -> Staged:
+    """Give each staged file the schema of its table."""
+    files = {
+        hour: tuple(replace(one, form=forms[hour.topic]) for one in files)
+        for hour, files in found.files.items()
+    }
+    return Staged(files, found.sources)

@@ -1,0 +1,153 @@
+"""Decode the bodies of Arrow batches into columns. Spark calls it in workers; it needs no Spark itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from pyarrow import compute
+
+from cometmq.payloads import framing
+from cometmq.payloads.codecs import MAX_PAYLOAD_BYTES
+from cometmq.spark.decoding.columns import REASON, Column, names_of_fields
+from cometmq.spark.decoding.kinds import TEXT, arrow_type
+from cometmq.spark.decoding.readers import BodySchema, Reader, reader_of
+
+Wire = Literal["plain", "confluent"]
+# A part of a batch that is decoded at once: objects of bodies take some ten times their bytes.
+_MOST_ROWS: Final = 1000
+_MOST_BYTES: Final = 8 << 20
+_MOST_LETTERS: Final = 1000
+
+
+class _DoesNotFitError(Exception):
+    """The reason is the error's whole text."""
+
+
+@dataclass(frozen=True)
+class BodyDecoder:
+    """Decodes bodies into these columns. It can be pickled.
+
+    schemas: by the ids that messages name; under None that of bodies without an id.
+    refused: the reasons why bodies of other ids do not fit.
+    wire: "confluent" for bodies that begin with 0 and an id, as Confluent's serializers write them.
+    """
+
+    columns: tuple[Column, ...]
+    schemas: Mapping[int | None, BodySchema]
+    wire: Wire = "plain"
+    refused: Mapping[int, str] = field(default_factory=dict)
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """The columns that batches get: those of bodies, and the reason if there is no value."""
+        made = [pa.field(column.name, arrow_type(column.kind)) for column in self.columns]
+        return [*made, pa.field(REASON, TEXT)]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of batches that have the column `body`, in order, with these columns behind.
+
+        A row that does not fit has the reason, and no values.
+        """
+        work = _Work(self)
+        for batch in batches:
+            for part in _parts(batch):
+                yield work.decoded(part)
+
+
+class _Work:
+    """The decoding in one worker."""
+
+    def __init__(self, decoder: BodyDecoder) -> None:
+        self._decoder = decoder
+        self._fields = decoder.fields
+        self._record = pa.struct(self._fields[:-1])
+        self._known: dict[int | None, tuple[Reader, dict[str, str], bool]] = {}
+
+    def decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows: list[dict[str, Any] | None] = []
+        reasons: list[str | None] = []
+        for body in batch.column("body").to_pylist():
+            row, reason = self._row(body)
+            rows.append(row)
+            reasons.append(reason)
+        values = self._array(rows, reasons)
+        arrays = [*batch.columns, *values.flatten(), pa.array(reasons, TEXT)]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*batch.schema, *self._fields]))
+
+    def _row(self, body: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
+        try:
+            return self._value(body), None
+        except _DoesNotFitError as error:
+            return None, str(error)
+        except RecursionError:
+            return None, "the body is nested deeper than Python's recursion limit allows"
+        except Exception as error:  # noqa: BLE001 - the formats' libraries raise what they like
+            return None, f"{type(error).__name__}: {str(error)[:_MOST_LETTERS]}"
+
+    def _value(self, body: bytes | None) -> dict[str, Any]:
+        if body is None:
+            raise _DoesNotFitError("the message has no body")
+        if len(body) > self._decoder.max_payload_bytes:
+            raise _DoesNotFitError(
+                f"the body has {len(body)} bytes, the limit max_payload_bytes is "
+                f"{self._decoder.max_payload_bytes}"
+            )
+        schema_id = None
+        if self._decoder.wire == "confluent":
+            schema_id = framing.confluent_id(body)
+            if schema_id is None:
+                raise _DoesNotFitError("the body does not begin with 0 and the id of a schema")
+            body = framing.without_prefix(body)
+        reader, names, has_path = self._reader(schema_id)
+        if has_path:
+            _, body = framing.split_path(body)
+        value = reader.read(body)
+        return {names[field]: found for field, found in value.items()}
+
+    def _reader(self, schema_id: int | None) -> tuple[Reader, dict[str, str], bool]:
+        if schema_id not in self._known:
+            decoder = self._decoder
+            schema = decoder.schemas.get(schema_id) or decoder.schemas.get(None)
+            if schema is None:
+                assert schema_id is not None, "bodies without an id have a schema"
+                raise _DoesNotFitError(
+                    decoder.refused.get(schema_id, f"the schema {schema_id} is not known")
+                )
+            reader = reader_of(schema)
+            has_path = decoder.wire == "confluent" and schema.kind == "PROTOBUF"
+            names = names_of_fields(decoder.columns, reader)
+            self._known[schema_id] = reader, names, has_path
+        return self._known[schema_id]
+
+    def _array(
+        self, rows: list[dict[str, Any] | None], reasons: list[str | None]
+    ) -> pa.StructArray:
+        """Return the values as Arrow has them. A value beyond its type gives its row a reason."""
+        try:
+            return pa.array(rows, self._record)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            pass
+        for at, row in enumerate(rows):
+            try:
+                pa.array([row], self._record)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                rows[at] = None
+                reasons[at] = f"{type(error).__name__}: {str(error)[:_MOST_LETTERS]}"
+        return pa.array(rows, self._record)
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Divide a batch by rows and by the bytes of bodies."""
+    sizes: Sequence[int | None] = compute.binary_length(batch.column("body")).to_pylist()
+    start = held = 0
+    for at, size in enumerate(sizes):
+        if at > start and (held + (size or 0) > _MOST_BYTES or at - start == _MOST_ROWS):
+            yield batch.slice(start, at - start)
+            start, held = at, 0
+        held += size or 0
+    if start < len(sizes) or not sizes:
+        yield batch.slice(start)

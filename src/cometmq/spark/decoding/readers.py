@@ -1,0 +1,102 @@
+"""Read bodies by a schema into values that Arrow takes.
+
+A reader has the fields of its schema's outermost record, each with the type of its column. A schema of
+something else than a record has one field, `value`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+
+from cometmq.errors import IllegalArgumentError
+
+Kind = Literal["JSON", "AVRO", "PROTOBUF"]
+# Makes the value that Arrow takes of one that a format's library gives. None: it is the same value.
+Convert = Callable[[Any], Any] | None
+VALUE: Final = "value"
+# As many as a table may have versions with, and more than a worker meets at a time.
+_KEPT: Final = 256
+
+
+@dataclass(frozen=True)
+class BodySchema:
+    """A schema of bodies. `text` is JSON Schema, Avro's JSON or a `.proto` file, or for Protobuf the Base64 of
+    its descriptor, as registries have it; `message` names the Protobuf message, "" for the file's first one.
+    """
+
+    kind: Kind
+    text: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of the outermost record. `names` are those by which other schemas may know it, its own first:
+    Avro's aliases, and for Protobuf the field's number.
+    """
+
+    name: str
+    type: pa.DataType
+    names: tuple[str, ...]
+
+
+class Reader:
+    """Reads bodies of one schema. `read` raises any exception for a body that does not fit."""
+
+    def __init__(
+        self, fields: Mapping[str, Field], read: Callable[[bytes], dict[str, Any]]
+    ) -> None:
+        self.fields = fields
+        self.read = read
+
+
+@lru_cache(_KEPT)
+def reader_of(schema: BodySchema) -> Reader:
+    """Return the reader of a schema. Raise IllegalArgumentError for a text that is no such schema."""
+    if schema.kind == "JSON":
+        from cometmq.spark.decoding.json_bodies import reader
+    elif schema.kind == "AVRO":
+        from cometmq.spark.decoding.avro_bodies import reader
+    elif schema.kind == "PROTOBUF":
+        from cometmq.spark.decoding.protobuf_bodies import reader
+    else:
+        raise IllegalArgumentError(
+            f"a schema is of the kind JSON, AVRO or PROTOBUF, not {schema.kind}"
+        )
+    return reader(schema)
+
+
+def converted_record(converts: Mapping[str, tuple[str, Convert]]) -> Convert:
+    """Return what makes records of dicts: by field, its name in the column and how its value is converted.
+
+    Fields that are not listed are left out.
+    """
+
+    def convert(value: Any) -> dict[str, Any]:
+        made = {}
+        for name, (column, inner) in converts.items():
+            found = value.get(name)
+            made[column] = found if found is None or inner is None else inner(found)
+        return made
+
+    return convert
+
+
+def converted_list(inner: Convert) -> Convert:
+    if inner is None:
+        return None
+    return lambda values: [None if one is None else inner(one) for one in values]
+
+
+def converted_map(inner: Convert) -> Convert:
+    """Return what makes the pairs that Arrow takes for a map."""
+    if inner is None:
+        return lambda values: list(values.items())
+    return lambda values: [
+        (key, None if one is None else inner(one)) for key, one in values.items()
+    ]

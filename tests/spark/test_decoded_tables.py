@@ -1,0 +1,385 @@
+"""Decoded tables: each message of a topic in one of them, once, over changes of schemas, kills and damage."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pyarrow import parquet
+from tests.spark.archives import context_of
+from tests.spark.arrow_work import ArrowWork
+from tests.spark.kill_decoding import body_of
+from tests.spark.table_archives import LATER, ORDERS, MadeArchive
+
+from cometmq.errors import ConfigError
+from cometmq.payloads.avro import AvroSchema
+from cometmq.payloads.protos import compiled, message_class
+from cometmq.pipelines import publish
+from cometmq.pipelines.archive.commits import Archive
+from cometmq.pipelines.archive.decoded.decoding import DecodedLine, Decoding
+from cometmq.pipelines.archive.decoded.work import SparkWork, Work
+from cometmq.pipelines.archive.schemas import ALL, COMPACT
+from cometmq.pipelines.archive.tables.settings import TableSettings
+from cometmq.pipelines.configuration import Decode
+from cometmq.spark.decoding.frames import BodySchema, decode
+
+ROOT: Final = Path(__file__).parents[2]
+BOTH: Final = TableSettings(publish=["iceberg", "delta"])
+ORDER: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "cents": {"type": "integer"}},
+    "required": ["id"],
+}
+
+
+def decoding(
+    archive: Archive,
+    rules: dict[str, Decode],
+    settings: TableSettings = BOTH,
+    work: Work | None = None,
+    max_messages: int = 1000,
+) -> Decoding:
+    return Decoding(work or ArrowWork(), archive, rules, settings, max_messages=max_messages)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+def json_rule(path: Path, properties: dict[str, Any] | None = None) -> Decode:
+    """Return the rule with a schema of these properties, in a file beside the archive."""
+    file = path.with_name(f"{path.name}.schema.json")
+    schema = ORDER if properties is None else {"type": "object", "properties": properties}
+    file.write_text(json.dumps(schema))
+    return Decode(format="json", schema=str(file))
+
+
+def rows_in(path: Path, table: str) -> list[dict[str, Any]]:
+    """Return the rows of a table's files as they lie there."""
+    found = []
+    for file in sorted((path / "_decoded" / "data" / f"topic={table}").glob("*/*.parquet")):
+        found += parquet.read_table(file, partitioning=None).to_pylist()
+    return sorted(found, key=lambda row: row["queue_offset"])
+
+
+def iceberg_of(path: Path, table: str) -> Any:
+    from pyiceberg.table import StaticTable
+
+    metadata = path / "_decoded" / "_tables" / table / "iceberg" / "metadata"
+    hint = (metadata / "version-hint.text").read_text()
+    return StaticTable.from_metadata(f"{metadata}/{hint}.metadata.json")
+
+
+def delta_of(path: Path, table: str) -> Any:
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(path / "_decoded" / "_tables" / table / "files"))
+
+
+def test_each_message_is_in_one_table_once(spark: Any, path: Path) -> None:
+    work = SparkWork(spark, compact_files=2, target_bytes=1 << 20)
+    rules = {"ord*": json_rule(path)}
+    with Archive(path) as archive:
+        made = MadeArchive(archive, body_of)
+        made.batch(COMPACT, {ORDERS: (0, 10)})
+        with decoding(archive, rules, work=work) as tables:
+            assert tables.lines() == [DecodedLine("orders", [], waiting=10)]
+            tables.catch_up()
+            made.batch(ALL, {ORDERS: (10, 5), LATER: (15, 7)})
+            tables.catch_up()
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders"], 22, 18, 4)]
+            assert tables.problems(everything=True) == []
+            before = rows_in(path, "orders")
+            files = list((path / "_decoded" / "data").glob("*/*/*.parquet"))
+            tables.compact()
+            assert len(list((path / "_decoded" / "data").glob("*/*/*.parquet"))) < len(files)
+            assert rows_in(path, "orders") == before
+            assert tables.problems(everything=True) == []
+            assert {line.problem for line in tables.published} == {None}
+    good, bad = rows_in(path, "orders"), rows_in(path, "orders_undecodable")
+    assert [row["queue_offset"] for row in good] == [at for at in range(22) if at % 5 != 4]
+    assert [row["body_cents"] for row in good] == [row["queue_offset"] * 100 for row in good]
+    assert [(row["queue_offset"], row["body"]) for row in bad] == [
+        (at, body_of(at)) for at in range(4, 22, 5)
+    ]
+    assert "malformed" in bad[0]["undecodable"]
+    assert dict(good[1]["properties"]) == {"KEYS": "O-1", "TAGS": "paid"}
+    assert "body" not in good[0]
+    for rows in (
+        iceberg_of(path, "orders").scan().to_arrow().to_pylist(),
+        delta_of(path, "orders").to_pyarrow_table().to_pylist(),
+    ):
+        found = sorted((row["topic"], row["queue_offset"], row["body_cents"]) for row in rows)
+        assert found == [("orders", row["queue_offset"], row["body_cents"]) for row in good]
+
+
+def test_kills_double_and_lose_nothing(tmp_path: Path) -> None:
+    schema = tmp_path / "order.json"
+    schema.write_text(json.dumps(ORDER))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.kill_decoding", str(tmp_path / "work"), str(schema)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert not lines[-1]["killed"]
+    assert len(lines) > 10
+    wanted = {"orders": [at for at in range(13) if at % 5 != 4], "orders_undecodable": [4, 9]}
+    for line in lines:
+        for table, offsets in wanted.items():
+            assert line[table] == line[f"delta {table}"] == offsets, line
+
+
+def test_a_schema_that_grows_adds_columns_with_stable_ids(path: Path) -> None:
+    line = {"type": "object", "properties": {"sku": {"type": "string"}}}
+    first = {"id": {"type": "string"}, "lines": {"type": "array", "items": line}}
+    with Archive(path) as archive:
+        made = MadeArchive(archive, lambda at: b'{"id":"%d","lines":[{"sku":"x"}]}' % at)
+        made.batch(COMPACT, {ORDERS: (0, 3)})
+        with decoding(archive, {"orders": json_rule(path, first)}) as tables:
+            tables.catch_up()
+        fields = {one.name: one.field_id for one in iceberg_of(path, "orders").schema().fields}
+        more = {
+            "type": "object",
+            "properties": {"sku": {"type": "string"}, "n": {"type": "integer"}},
+        }
+        grown = {"lines": {"type": "array", "items": more}, "cents": {"type": "number"}}
+        made = MadeArchive(archive, lambda at: b'{"lines":[{"sku":"y","n":1}],"cents":%d.5}' % at)
+        made.batch(COMPACT, {ORDERS: (3, 2)})
+        with decoding(archive, {"orders": json_rule(path, grown)}) as tables:
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders"], 5, 5, 0)]
+            assert [one.problem for one in tables.published] == [None] * 4
+    table = iceberg_of(path, "orders")
+    now = {one.name: one.field_id for one in table.schema().fields}
+    assert now == {**fields, "body_cents": now["body_cents"]}
+    wanted = [
+        (0, "0", [{"sku": "x", "n": None}], None),
+        (1, "1", [{"sku": "x", "n": None}], None),
+        (2, "2", [{"sku": "x", "n": None}], None),
+        (3, None, [{"sku": "y", "n": 1}], 3.5),
+        (4, None, [{"sku": "y", "n": 1}], 4.5),
+    ]
+    for rows in (
+        table.scan().to_arrow().to_pylist(),
+        delta_of(path, "orders").to_pyarrow_table().to_pylist(),
+    ):
+        names = ("queue_offset", "body_id", "body_lines", "body_cents")
+        assert sorted(tuple(row[name] for name in names) for row in rows) == wanted
+
+
+def test_a_schema_that_a_table_cannot_follow_begins_a_new_version(path: Path) -> None:
+    with Archive(path) as archive:
+        made = MadeArchive(archive, lambda at: b'{"id":"%d"}' % at)
+        made.batch(COMPACT, {ORDERS: (0, 3)})
+        with decoding(archive, {"orders": json_rule(path, {"id": {"type": "string"}})}) as tables:
+            tables.catch_up()
+        made = MadeArchive(archive, lambda at: b'{"id":%d}' % at)
+        made.batch(COMPACT, {ORDERS: (3, 2)})
+        with decoding(archive, {"orders": json_rule(path, {"id": {"type": "integer"}})}) as tables:
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders", "orders_v2"], 5, 5, 0)]
+        # The schema of before goes on in the table that has it.
+        made.batch(COMPACT, {ORDERS: (5, 1)})
+        with decoding(archive, {"orders": json_rule(path, {"id": {"type": "string"}})}) as tables:
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders", "orders_v2"], 6, 5, 1)]
+    assert [row["body_id"] for row in rows_in(path, "orders")] == ["0", "1", "2"]
+    assert [row["body_id"] for row in rows_in(path, "orders_v2")] == [3, 4]
+    assert [row["body"] for row in rows_in(path, "orders_undecodable")] == [b'{"id":5}']
+    assert iceberg_of(path, "orders_v2").scan().to_arrow().num_rows == 2
+
+
+def test_an_inferred_schema_stays_as_it_is(path: Path) -> None:
+    rule = {"orders": Decode(format="json")}
+    with Archive(path) as archive:
+        made = MadeArchive(archive, lambda at: b"[]")
+        made.batch(COMPACT, {ORDERS: (0, 2)})
+        with decoding(archive, rule) as tables:
+            tables.catch_up()
+            (line,) = tables.lines()
+            assert line.waiting == 2
+            assert "give schema in the table [decode.orders]" in (line.problem or "")
+        made = MadeArchive(archive, lambda at: b'{"id":"%d","n":%d}' % (at, at))
+        made.batch(COMPACT, {ORDERS: (2, 3)})
+        with decoding(archive, rule) as tables:
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders"], 5, 3, 2)]
+        made = MadeArchive(archive, lambda at: b'{"id":%d,"more":1}' % at)
+        made.batch(COMPACT, {ORDERS: (5, 1)})
+        with decoding(archive, rule) as tables:
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders"], 6, 3, 3)]
+    assert [(row["body_id"], row["body_n"]) for row in rows_in(path, "orders")] == [
+        (str(at), at) for at in (2, 3, 4)
+    ]
+
+
+def test_avro_and_protobuf_topics_have_tables_of_their_own(spark: Any, path: Path) -> None:
+    from tests.spark.table_archives import RETRIES
+
+    avro = {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "string"},
+            {
+                "name": "counts",
+                "type": {"type": "map", "values": {"type": "array", "items": "int"}},
+            },
+        ],
+    }
+    proto = 'syntax = "proto3"; message Order { string id = 1; map<string, uint64> big = 2; }'
+    path.parent.joinpath("order.avsc").write_text(json.dumps(avro))
+    path.parent.joinpath("order.proto").write_text(proto)
+    order = message_class(compiled(proto), "Order")
+    rules = {
+        "orders": Decode(format="avro", schema=str(path.parent / "order.avsc")),
+        "%RETRY*": Decode(
+            format="protobuf", schema=str(path.parent / "order.proto"), message="Order"
+        ),
+    }
+
+    with Archive(path) as archive:
+        written = AvroSchema(json.dumps(avro))
+        made = MadeArchive(
+            archive, lambda at: written.write({"id": f"{at}", "counts": {"a": [at]}})
+        )
+        made.batch(COMPACT, {ORDERS: (0, 3)})
+        made = MadeArchive(
+            archive, lambda at: order(id=f"{at}", big={"a": 2**64 - 1}).SerializeToString()
+        )
+        made.batch(COMPACT, {RETRIES: (0, 2)})
+        work = SparkWork(spark, compact_files=2, target_bytes=1 << 20)
+        with decoding(archive, rules, work=work) as tables:
+            tables.catch_up()
+            assert [one.problem for one in tables.published] == [None] * 8
+            assert tables.lines() == [
+                DecodedLine("%RETRY%g", ["_RETRY_g"], 2, 2, 0),
+                DecodedLine("orders", ["orders"], 3, 3, 0),
+            ]
+    rows = iceberg_of(path, "_RETRY_g").scan().to_arrow().to_pylist()
+    assert {(row["topic"], row["body_id"], str(row["body_big"])) for row in rows} == {
+        ("%RETRY%g", f"{at}", f"[('a', Decimal('{2**64 - 1}'))]") for at in range(2)
+    }
+    rows = delta_of(path, "orders").to_pyarrow_table().to_pylist()
+    assert sorted(str(row["body_counts"]) for row in rows) == [
+        f"[('a', [{at}])]" for at in range(3)
+    ]
+
+
+def test_damage_stops_one_topic_and_is_named(path: Path) -> None:
+    from tests.spark.table_archives import RETRIES
+
+    with Archive(path) as archive:
+        made = MadeArchive(archive, body_of)
+        made.batch(COMPACT, {ORDERS: (0, 3)})
+        made.batch(COMPACT, {RETRIES: (0, 3)})
+        (file,) = (path / "data" / "topic=orders").glob("*/*.parquet")
+        whole = file.read_bytes()
+        rows = parquet.read_table(file, partitioning=None)
+        parquet.write_table(rows.slice(1), file)
+        with decoding(archive, {"*": json_rule(path)}) as tables:
+            tables.catch_up()
+            orders, retries = sorted(tables.lines(), key=lambda one: one.topic, reverse=True)
+            assert (orders.waiting, orders.rows) == (3, 0)
+            assert "have 2 of 3 messages" in (orders.problem or "")
+            assert (retries.waiting, retries.rows) == (0, 3)
+            file.write_bytes(whole)
+            tables.catch_up()
+            assert all(line.holds and line.problem is None for line in tables.lines())
+            (decoded,) = (path / "_decoded" / "data" / "topic=orders").glob("*/*.parquet")
+            parquet.write_table(parquet.read_table(decoded, partitioning=None).slice(1), decoded)
+            (problem,) = tables.problems(everything=False)
+            assert (problem.kind, problem.file) == ("file changed", decoded.name)
+            assert "remove" in problem.detail
+            assert [one.file for one in tables.problems(everything=True)] == [decoded.name]
+
+
+def test_hours_that_leave_the_archive_leave_the_tables(path: Path) -> None:
+    with Archive(path) as archive:
+        made = MadeArchive(archive, body_of)
+        made.batch(COMPACT, {ORDERS: (0, 5), LATER: (5, 4)})
+        with decoding(archive, {"orders": json_rule(path)}) as tables:
+            tables.catch_up()
+            made.remove(ORDERS, [file.name for file in archive.manifests[ORDERS].files])
+            tables.catch_up()
+            tables.catch_up()
+            assert tables.problems(everything=True) == []
+    assert [row["queue_offset"] for row in rows_in(path, "orders")] == [5, 6, 7, 8]
+    assert rows_in(path, "orders_undecodable") == []
+    assert iceberg_of(path, "orders").scan().to_arrow().num_rows == 4
+    assert delta_of(path, "orders_undecodable").to_pyarrow_table().num_rows == 0
+
+
+def test_decoded_tables_are_published_later(path: Path) -> None:
+    with Archive(path) as archive:
+        MadeArchive(archive, body_of).batch(COMPACT, {ORDERS: (0, 5)})
+        with decoding(archive, {"orders": json_rule(path)}, TableSettings()) as tables:
+            tables.catch_up()
+            assert tables.published == []
+    report = publish.run(publish.Config(path=str(path)), context_of(None, None))
+    assert report.holds
+    assert {one.table for one in report.tables if one.format == "iceberg"} == {
+        "cometmq.messages",
+        "cometmq.orders",
+        "cometmq.orders_undecodable",
+    }
+    assert delta_of(path, "orders").to_pyarrow_table().num_rows == 4
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"orders": Decode(format="json", schema="/none.json")}, "cannot be read: No such file"),
+        ({"ord*": Decode(format="json", table="one")}, r"\[decode.ord\*\]: table is 'one'"),
+    ],
+)
+def test_rules_that_do_not_fit_are_refused(path: Path, rules: dict[str, Decode], said: str) -> None:
+    with Archive(path) as archive, pytest.raises(ConfigError, match=said):
+        decoding(archive, rules)
+
+
+def test_two_topics_do_not_share_a_table(path: Path) -> None:
+    from tests.spark.table_archives import RETRIES
+
+    rule = json_rule(path)
+    named = Decode(format="json", schema=rule.schema, table="Orders")
+    with Archive(path) as archive:
+        made = MadeArchive(archive, body_of)
+        made.batch(COMPACT, {ORDERS: (0, 1), RETRIES: (0, 1)})
+        with (
+            decoding(archive, {"orders": rule, "%RETRY%g": named}) as tables,
+            pytest.raises(ConfigError, match=r"give a table \[decode\.orders\] with another name"),
+        ):
+            tables.catch_up()
+
+
+def test_a_frame_of_messages_is_decoded(spark: Any) -> None:
+    schema = BodySchema("JSON", json.dumps(ORDER))
+    bodies = [(at, bytearray(body_of(at))) for at in range(10)]
+    frame = spark.createDataFrame(bodies, "at int, body binary")
+    rows = decode(frame, schema).orderBy("at").collect()
+    assert rows[3].asDict() == {
+        "at": 3,
+        "body": bytearray(body_of(3)),
+        "body_id": "O-3",
+        "body_cents": 300,
+        "undecodable": None,
+    }
+    assert [row.at for row in rows if row.undecodable is not None] == [4, 9]
+    assert decode(frame, schema).where("body_cents > 700").count() == 1
+    with pytest.raises(ValueError, match="no binary column `body`"):
+        decode(frame.drop("body"), schema)
+    with pytest.raises(ValueError, match="has a column body_id"):
+        decode(frame.selectExpr("*", "1 AS body_id"), schema)
