@@ -84,7 +84,7 @@ class Service:
 
     def kill(self, kind: str) -> bool:
         """Kill the driver's Python or its Java; whether there was one."""
-        wanted = "java" if kind == "java" else "cometmq pipeline table"
+        wanted = "SparkSubmit" if kind == "java" else "-m cometmq pipeline table"
         found = [one.pid for one in below({self.process.pid}) if wanted in one.line]
         return bool(found) and kill(found[0])
 

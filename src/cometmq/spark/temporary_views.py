@@ -5,7 +5,8 @@
     views(spark, namesrv="127.0.0.1:9876", topics="orders,payments")
     spark.sql("SELECT tags, count(*) FROM orders GROUP BY tags").show()
 
-A view is a read without an end of its own: each query reads what the topic has by then.
+The first query over a view fixes what it reads, as with every DataFrame of the source. A view that is made
+again reads what came since.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def views(
 ) -> dict[str, str]:
     """Make or replace a temporary view for each topic of a cluster (`namesrv`) or of a `store` directory.
 
-    topics: names, as a list or separated by commas; or pattern: a regular expression that whole names match.
-        Without both, all topics but RocketMQ's own.
+    topics: names, as a list or separated by commas; or pattern: a regular expression that whole names match,
+        without RocketMQ's own topics.
     prefix: in front of the topic's name, for topics of several clusters and stores.
     options: of the sources `rocketmq` or `rocketmq-store`, such as columns="all".
 
@@ -52,8 +53,10 @@ def views(
             'give one of namesrv and store: namesrv="127.0.0.1:9876" for a cluster, store="/data/store" '
             "for the directory of a broker"
         )
-    if topics is not None and pattern is not None:
-        raise IllegalArgumentError("topics and pattern are both given; give one of them")
+    if (topics is None) == (pattern is None):
+        raise IllegalArgumentError(
+            'give one of topics and pattern: topics="orders,payments" or pattern="orders-.*"'
+        )
     if namesrv is not None:
         source, given = NAME, {"namesrv": namesrv, **options}
         there = _of_cluster(given)
@@ -86,18 +89,16 @@ def _chosen(
 ) -> list[str]:
     own = {topic for topic in there if not is_system_topic(topic)}
     if topics is None:
+        assert pattern is not None
         try:
-            matches = re.compile(".*" if pattern is None else pattern)
+            matches = re.compile(pattern)
         except re.error as error:
             raise IllegalArgumentError(
                 f"pattern is {pattern!r}, no regular expression: {error}"
             ) from error
-        found = sorted(topic for topic in own if matches.fullmatch(topic))
-        if not found:
-            raise IllegalArgumentError(
-                f"no topic of {where} matches {pattern!r}" if pattern else f"{where} has no topic"
-            )
-        return found
+        if found := sorted(topic for topic in own if matches.fullmatch(topic)):
+            return found
+        raise IllegalArgumentError(f"no topic of {where} matches {pattern!r}")
     names = topics.split(",") if isinstance(topics, str) else list(topics)
     found = list(dict.fromkeys(name.strip() for name in names))
     for topic in found:
