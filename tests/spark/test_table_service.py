@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from typing import Any
 
 import pytest
 from tests.seeds import seed_of
+from tests.spark.archives import context_of
 from tests.spark.killing import CONFIG, BrokerProcess, Load, Place, stored
 from tests.spark.processes import QUICK_QUERIES, below, kill
 from tests.spark.standalone import HOST, ROOT
@@ -29,6 +31,8 @@ from tests.spark.table_archives import tables_of
 from tests.waits import JVM_WAIT_S, PROCESS_WAIT_S, SEND_WAIT_MS, eventually
 
 from cometmq import Message, Producer
+from cometmq.pipelines import archive
+from cometmq.pipelines.archive import pipeline as archive_pipeline
 from cometmq.pipelines.archive.layout import Layout
 from cometmq.pipelines.table import Config
 from cometmq.testing.cluster import Cluster
@@ -152,7 +156,7 @@ def make_group(namesrv: str) -> None:
 def waiting_of_group(namesrv: str) -> int:
     """The lag of the group as the command shows it, summed over the queues."""
     text = command("admin", "consumerProgress", "-n", namesrv, "-g", GROUP, "-o", "json")
-    return sum(row["diff"] for row in json.loads(text)["queues"])
+    return int(json.loads(text)["total"]["diffTotal"])
 
 
 def rows_of_tables(path: Path) -> dict[str, list[dict[str, Any]]]:
@@ -309,3 +313,52 @@ def test_what_does_not_fit_ends_the_service_at_once(tmp_path: Path) -> None:
             assert one.process.wait(JVM_WAIT_S) == 2
             assert "did you mean orders?" in one.text
             assert "started again" not in one.text
+
+
+def test_an_outage_of_all_brokers_is_waited_for_in_place(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A look gives up after a minute else.
+    monkeypatch.setattr("cometmq.spark.live.options.PATIENCE_MS", 300)
+    path = tmp_path / "archive"
+    config = archive.Config(path=str(path), topics=["orders"], mode="stream", interval_s=0.1)
+    stopped = threading.Event()
+    looks: list[int] = []
+    reports: list[archive.Report] = []
+
+    def observe(standing: archive_pipeline.Standing) -> None:
+        looks.append(standing.looked_ms)
+
+    def archived() -> int:
+        return sum(queue.to - queue.first for queue in Layout(path).load_state().queues)
+
+    with Cluster(brokers=0) as name_server:
+        namesrv = name_server.namesrv
+        broker = BrokerProcess(tmp_path, namesrv)
+        try:
+            make(namesrv, "orders", 10)
+
+            def work() -> None:
+                context = context_of(spark, namesrv)
+                reports.append(archive.run(config, context, stopped, observe=observe))
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            try:
+                eventually(lambda: archived() == 10 or not thread.is_alive(), wait_s=JVM_WAIT_S)
+                broker.kill()
+                # Looks that fail show the time of the last one that did not.
+                eventually(
+                    lambda: len(looks) - len(set(looks)) > 10 or not thread.is_alive(),
+                    wait_s=JVM_WAIT_S,
+                )
+                assert thread.is_alive()
+                broker.start()
+                make(namesrv, "orders", 5)
+                eventually(lambda: archived() == 15 or not thread.is_alive(), wait_s=JVM_WAIT_S)
+            finally:
+                stopped.set()
+                thread.join(JVM_WAIT_S)
+        finally:
+            broker.close()
+    assert [report.archived for report in reports] == [15]

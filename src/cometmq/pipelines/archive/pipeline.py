@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from cometmq.errors import ConfigError, RemotingError
+from cometmq.errors import ConfigError, RemotingError, RouteNotFoundError
 from cometmq.logs.loggers import get_logger
 from cometmq.model.names import group_fault, topic_fault
 from cometmq.model.queue import MessageQueue
@@ -371,7 +371,7 @@ class _Run:
         """
         try:
             waiting = self._batches.waiting(target, all_of_them=False)
-        except RemotingError as error:
+        except (RemotingError, RouteNotFoundError) as error:
             if not self._archive.state.queues:
                 raise
             if str(error) != self._refused:
