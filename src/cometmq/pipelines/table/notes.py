@@ -19,6 +19,8 @@ from cometmq.errors import CometMQError, ConfigError, DataLossError
 
 VARIABLE: Final = "COMETMQ_TABLE_SUPERVISOR"
 _STANDARD_INPUT: Final = 0
+# The supervisor's line names the cause; the driver has said all of it on standard error.
+_MOST_LETTERS: Final = 300
 
 
 class TopicFigures(msgspec.Struct, frozen=True):
@@ -89,9 +91,11 @@ class Notes:
         try:
             yield
         except Exception as error:
-            text = " ".join(str(error).split()) or type(error).__name__
+            text = " ".join(str(error).split())
             if not isinstance(error, CometMQError):
                 text = f"{type(error).__name__}: {text}"
+            if len(text) > _MOST_LETTERS:
+                text = f"{text[:_MOST_LETTERS]}…"
             # The next driver would find the same configuration, and the same gap.
             is_final = isinstance(error, ConfigError | DataLossError)
             self.write(Note(failed=text, is_final=is_final))
