@@ -45,9 +45,11 @@ SPARK_VERSIONS := 4.0 4.1 connect
 SPARK_VERSIONS_READY := $(SPARK_VERSIONS:%=$(VENV)-spark-%/.ready)
 # A server of S3, and other engines that read archives and their tables: behind the path of $(VENV)-spark.
 SPARK_TABLES_READY := $(VENV)-spark-tables/.ready
+# dbt, which reads published tables by DuckDB: a path of its own, 260 MB.
+SPARK_DBT_READY := $(VENV)-spark-dbt/.ready
 # The PySpark that Spark's Kafka connector is made for, in front of the path: benchmarks/kafka.py.
 SPARK_KAFKA_READY := $(VENV)-spark-kafka/.ready
-$(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY) $(SPARK_KAFKA_READY): $(VENV)-spark-%/.ready: locks/spark-%.txt $(SPARK_READY)
+$(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY) $(SPARK_DBT_READY) $(SPARK_KAFKA_READY): $(VENV)-spark-%/.ready: locks/spark-%.txt $(SPARK_READY)
 	@echo "Setting up $(@D) …"
 	@rm -rf $(@D) && $(VENV)-spark/bin/uv pip install --quiet --no-deps --require-hashes \
 		--python $(VENV)-spark/bin/python --target $(@D) -r $<
@@ -107,7 +109,7 @@ screenshots: compiled ## The pictures of the console in docs/img, of a cluster t
 	@$(BIN)/python scripts/screenshots
 
 # Two at a time, a Spark each; what is killed at random has the machine for itself.
-spark: $(SPARK_READY) $(SPARK_TABLES_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
+spark: $(SPARK_READY) $(SPARK_TABLES_READY) $(SPARK_DBT_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
 	@$(VENV)-spark/bin/python scripts/store-jar --optional
 	@$(VENV)-spark/bin/mypy src benchmarks tests/spark tests/unit/spark tests/unit/pipelines
 	@$(VENV)-spark/bin/python -m tests.interop.peers java
@@ -199,4 +201,4 @@ release: $(READY) ## Check, build and tag the version of CHANGELOG; pushes and u
 	@scripts/release
 
 clean: ## Remove the environment and what builds left behind
-	rm -rf $(VENV) $(VENV)-spark $(SPARK_VERSIONS:%=$(VENV)-spark-%) $(VENV)-spark-tables $(VENV)-spark-kafka $(VENV)-other-clients $(VENV)-docs $(VENV)-fuzz $(VENV)-supply site htmlcov .coverage src/cometmq/_native src/cometmq/spark/jvm/*.jar dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-spark $(SPARK_VERSIONS:%=$(VENV)-spark-%) $(VENV)-spark-tables $(VENV)-spark-dbt $(VENV)-spark-kafka $(VENV)-other-clients $(VENV)-docs $(VENV)-fuzz $(VENV)-supply site htmlcov .coverage src/cometmq/_native src/cometmq/spark/jvm/*.jar dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -22,6 +22,8 @@ from cometmq import ClientMetrics
 from cometmq.console.limit_catalogue import CONSOLE_LIMITS
 from cometmq.metrics.catalogue import BASE_LABELS, METRICS, PROCESS_METRICS, Kind
 from cometmq.metrics.limits import LIMITS
+from cometmq.pipelines.table.board import Board
+from cometmq.pipelines.table.metrics import TableMetrics
 
 DIRECTORY: Final = Path(__file__).parents[1] / "deploy" / "monitoring"
 PAGE: Final = "https://github.com/cometmq/cometmq/blob/main/docs/operations.md"
@@ -62,6 +64,18 @@ def client_metrics() -> dict[str, tuple[Kind, str, frozenset[str]]]:
     return found
 
 
+def table_metrics() -> dict[str, tuple[Kind, str, frozenset[str]]]:
+    """Return kind, unit and labels of the metrics of the table service by name."""
+    found = {}
+    for family in TableMetrics(Board(60.0)).describe():
+        counter = family.type == "counter"
+        name = f"{family.name}_total" if counter else family.name
+        unit = next((u for u in ("bytes", "seconds", "messages") if u in name), "")
+        labels = frozenset(family._labelnames)  # noqa: SLF001 - it has no other name
+        found[name] = Kind(family.type), unit, labels
+    return found
+
+
 def known_metrics() -> dict[str, tuple[Kind, str, frozenset[str]]]:
     """Return kind, unit and labels of each metric that a query may name."""
     ours = {
@@ -76,7 +90,12 @@ def known_metrics() -> dict[str, tuple[Kind, str, frozenset[str]]]:
     # Prometheus adds these to all, the last one its operator for Kubernetes.
     return {
         name: (kind, unit, labels | {"job", "instance", "namespace"})
-        for name, (kind, unit, labels) in {**client_metrics(), **scraped, **ours}.items()
+        for name, (kind, unit, labels) in {
+            **client_metrics(),
+            **table_metrics(),
+            **scraped,
+            **ours,
+        }.items()
     }
 
 
@@ -160,6 +179,7 @@ SERVERS: Final = 'cluster=~"$cluster",node_id=~"$node"'
 BROKERS: Final = f'{SERVERS},node_type="broker"'
 USERS: Final = '%,is_system="false"'
 _CLUSTER: Final = {"cluster": "cometmq_ready", "node": "cometmq_ready"}
+_SERVICE: Final = 'instance=~"$instance"'
 
 _OVERVIEW = Dashboard(
     "cometmq-cluster", "CometMQ: cluster", SERVERS,
@@ -325,7 +345,34 @@ _CLIENTS = Dashboard(
     traces_of="orders-api",
 )  # fmt: skip
 
-DASHBOARDS: Final = (_OVERVIEW, _TOPICS, _GROUPS, _STORAGE, _NAMESRV, _CLIENTS)
+_TABLES = Dashboard(
+    "cometmq-tables", "CometMQ: tables", 'instance=~"$instance",topic=~"$topic"',
+    {
+        "Freshness": [
+            Panel("The tables have what was stored before so long", {"{{topic}}": top("max by (topic) (cometmq_table_freshness_seconds{%})"), "{{topic}} target": top("max by (topic) (cometmq_table_freshness_target_seconds{%})", 1)}),
+            Panel("Messages beyond the tables", {"{{topic}}": top("sum by (topic) (cometmq_table_lag_messages{%})")}),
+            Panel("Rows written", {"{{topic}}": top(rate("cometmq_table_written_rows_total", "topic"))}),
+            Panel("Gone before they could be archived", {"{{topic}}": top("sum by (topic) (cometmq_table_missing_rows{%})")}),
+        ],
+        "Size": [
+            Panel("Rows", {"{{topic}}": top("sum by (topic) (cometmq_table_rows{%})")}),
+            Panel("Bytes", {"{{topic}}": top("sum by (topic) (cometmq_table_bytes{%})")}),
+            Panel("Files", {"{{topic}}": top("sum by (topic) (cometmq_table_files{%})")}, "Proofs compact them, every ten of the target freshness."),
+            Panel("Bytes of a file, mean", {"{{topic}}": top("sum by (topic) (cometmq_table_bytes{%}) / sum by (topic) (cometmq_table_files{%})")}),
+        ],
+        "Service": [
+            Panel("Processor time", {"{{instance}}": rate("cometmq_table_cpu_seconds_total", "instance", _SERVICE)}, "Of drivers with their Java and workers on that machine."),
+            Panel("Batches", {"{{instance}}": rate("cometmq_table_batches_total", "instance", _SERVICE)}),
+            Panel("Restarts", {"{{instance}} {{cause}}": f"increase(cometmq_table_restarts_total{{{_SERVICE}}}[1h])"}, "Of the last hour."),
+            Panel("Drivers that run", {"{{instance}}": f"cometmq_table_running{{{_SERVICE}}}"}, red_below=1),
+            Panel("Problems of the last proof", {"{{instance}}": f"cometmq_table_problems{{{_SERVICE}}}"}, red_above=1),
+            Panel("Tables that cannot be published", {"{{instance}} {{format}}": f"cometmq_table_behind{{{_SERVICE}}}"}, red_above=1),
+        ],
+    },
+    {"instance": "cometmq_table_running", "topic": "cometmq_table_rows"},
+)  # fmt: skip
+
+DASHBOARDS: Final = (_OVERVIEW, _TOPICS, _GROUPS, _STORAGE, _NAMESRV, _CLIENTS, _TABLES)
 
 
 def dashboard_json(dashboard: Dashboard) -> str:
@@ -510,6 +557,16 @@ ALERTS: Final = (
           f"{_HERE} refuses what exceeds {{{{ $labels.limit }}}}", "docs/reference/limits.md says what the limit bounds; the log names the peers. Raise it if they are right.", "troubleshooting"),
     Alert("CometMQQueuesRepaired", "warning", 0, "increase(cometmq_queue_units_repaired_total[1h]) > 0",
           f"{_HERE} repaired its consume queues", "No message is lost, but look at the disk.", "troubleshooting"),
+    Alert("CometMQTableBehind", "warning", 5, "cometmq_table_freshness_seconds > 3 * cometmq_table_freshness_target_seconds",
+          "The tables are {{ $value | humanizeDuration }} behind topic {{ $labels.topic }}", "See whether the driver runs, and whether its batches or its proofs take too long: its report of the day has the hours."),
+    Alert("CometMQTableNotRunning", "critical", 5, "cometmq_table_running == 0",
+          "The table service at {{ $labels.instance }} has no driver", "The lines of the service name the cause of each restart."),
+    Alert("CometMQTableRestarts", "warning", 0, "sum by (instance) (increase(cometmq_table_restarts_total[15m])) > 3",
+          "The table service at {{ $labels.instance }} restarts its driver again and again", "The lines of the service name the cause of each restart; a driver that is killed needs more memory, mostly."),
+    Alert("CometMQTableProblems", "critical", 0, "cometmq_table_problems > 0",
+          "The tables at {{ $labels.instance }} differ from the log", "Read the page table.html of its reports, which names files, queues and offsets."),
+    Alert("CometMQTableNotPublished", "warning", 10, "cometmq_table_behind == 1",
+          "The {{ $labels.format }} table at {{ $labels.instance }} cannot be published", "Its reports name the reason: the catalog does not answer, mostly. The archive goes on, and the table catches up."),
 )  # fmt: skip
 
 

@@ -63,6 +63,7 @@ RUN_BY: Final = {
     "docs/security.md": "tests/integration/test_readme.py",
     "docs/spark-options.md": "tests/spark/test_guides.py",
     "docs/spark.md": "tests/spark/test_guides.py",
+    "docs/sql.md": "tests/spark/test_views.py",
     "docs/tables.md": "tests/spark/test_published_tables.py",
     "docs/testing.md": "tests/integration/test_testing_guide.py",
     "docs/tutorial.md": "tests/integration/test_snippets.py",

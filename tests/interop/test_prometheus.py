@@ -26,6 +26,10 @@ from cometmq import (
     Producer,
     PushConsumer,
 )
+from cometmq.pipelines.table.board import Board
+from cometmq.pipelines.table.metrics import TableMetrics
+from cometmq.pipelines.table.notes import Figures, TableFigures, TopicFigures
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.testing.ports import HeldPort
 
 pytestmark = [pytest.mark.interop]
@@ -112,6 +116,16 @@ CASES = {
          'cometmq_limit_hits_total{limit="SILENT_TIMEOUT_S"}': "0+1x60"},
     ),
     "CometMQQueuesRepaired": one("cometmq_queue_units_repaired_total", "0+1x60", "3x60"),
+    "CometMQTableBehind": Case(
+        {'cometmq_table_freshness_seconds{topic="t"}': "200x60",
+         'cometmq_table_freshness_target_seconds{topic="t"}': "60x60"},
+        {'cometmq_table_freshness_seconds{topic="t"}': "150x60",
+         'cometmq_table_freshness_target_seconds{topic="t"}': "60x60"},
+    ),
+    "CometMQTableNotRunning": one("cometmq_table_running", "0x60", "1x60"),
+    "CometMQTableRestarts": one('cometmq_table_restarts_total{cause="killed"}', "0+1x60", "0x25 1x35"),
+    "CometMQTableProblems": one("cometmq_table_problems", "2x60", "0x60"),
+    "CometMQTableNotPublished": one('cometmq_table_behind{format="delta"}', "1x60", "0x60"),
 }  # fmt: skip
 
 
@@ -218,6 +232,17 @@ def traffic(namesrv: str, registry: CollectorRegistry) -> Iterator[None]:
                 sender.join()
 
 
+def table_service() -> TableMetrics:
+    """Return the metrics of a service whose driver has written two batches."""
+    board = Board(60.0)
+    board.is_running, board.cpu_s = True, 12.5
+    for rows in (0, 100, 200):
+        until_ms = SYSTEM_CLOCK.now_ms()
+        topic = TopicFigures("orders", rows, 0, 3, until_ms, 2, 40_000)
+        board.take(Figures((topic,), (TableFigures("delta", 1, None),), rows // 100, 0))
+    return TableMetrics(board)
+
+
 @contextmanager
 def demo(directory: Path) -> Iterator[dict[str, list[str]]]:
     """Run a name server, a master, its slave and clients; yield the targets of each job."""
@@ -245,6 +270,7 @@ def demo(directory: Path) -> Iterator[dict[str, list[str]]]:
             servers.append(stack.enter_context(server_process(kind, place, settings=settings)))
         servers[1].refuses()
         servers[0].refuses()
+        registry.register(table_service())
         http, _ = start_http_server(0, "127.0.0.1", registry)
         stack.callback(http.server_close)
         stack.callback(http.shutdown)

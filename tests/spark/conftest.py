@@ -25,6 +25,7 @@ collect_ignore_glob = [] if find_spec("pyspark") and find_spec("pyarrow") else [
 LONGEST = (
     "test_audit_stream",
     "test_pipeline_archive",
+    "test_table_service",
     "test_pipeline_audit",
     "test_standalone",
     "test_pipeline_replay",

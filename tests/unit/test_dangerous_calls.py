@@ -105,6 +105,10 @@ ALLOWED: Final = {
     ("cometmq/pipelines/page.py", "jinja2"): "fills our own template, with values escaped",
     ("cometmq/pipelines/catalogue.py", "importlib"): "imports a pipeline, named by our own table",
     (
+        "cometmq/pipelines/table/supervisor.py",
+        "subprocess",
+    ): "starts our driver: our interpreter",
+    (
         "cometmq/runtime/host/bus_errors.py",
         "ctypes",
     ): "has libc call a function when a page is gone",

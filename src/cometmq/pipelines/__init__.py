@@ -1,4 +1,4 @@
-"""Bulk work on messages by Spark: archive, replay, redrive, audit, trace, rebuild.
+"""Bulk work on messages by Spark: archive, table, publish, replay, redrive, audit, trace, rebuild.
 
 Each pipeline is a package of that name with a `Config`, a `Report` and
 `run(config, context) -> Report`:

@@ -8,3 +8,8 @@ files (with `cometmq.store.reading`; `jvm` does so inside of Spark's own process
 In each package Spark calls `source` or `writer`, `plan` and `options` run on the driver, and
 `reading` or `tasks` on workers.
 """
+
+from cometmq import _lazy
+
+# Imported at first use, because Spark's workers need single modules only.
+__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__)

@@ -38,6 +38,12 @@ _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 
 
+def ms_of(duration: str) -> int | None:
+    """Return a duration such as 500ms, 30s, 15m or 1h in ms, None if it is none. A mere number is in ms."""
+    found = _DURATION.fullmatch(duration.lower())
+    return None if found is None else int(found[1]) * _UNITS_MS[found[2]]
+
+
 class Options:
     """The options of one source or sink by name; the case of names does not matter.
 
@@ -112,10 +118,9 @@ class Options:
         text = self.text(name)
         if text is None:
             return None
-        found = _DURATION.fullmatch(text.lower())
-        if found is None:
+        duration_ms = ms_of(text)
+        if duration_ms is None:
             raise self.error(name, f"is {text!r}, it must be a duration such as 500ms, 30s or 15m")
-        duration_ms = int(found[1]) * _UNITS_MS[found[2]]
         if duration_ms > most_ms:
             raise self.error(name, f"is {text}, it must not be above {most_ms // 1000}s")
         return duration_ms

@@ -10,18 +10,21 @@ from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from cometmq import extras
 from cometmq.cli.forms import Form, Output
 from cometmq.cli.pipeline.failure import StoppedError, said_in_a_sentence, stoppable
+from cometmq.cli.pipeline.service import is_supervised, supervise
 from cometmq.errors import ConfigError
 from cometmq.logs.loggers import get_logger
-from cometmq.pipelines.catalogue import PIPELINES
+from cometmq.pipelines.catalogue import PIPELINES, SERVICES
+from cometmq.pipelines.table.notes import Notes
 
 if TYPE_CHECKING:
+    from cometmq.pipelines.configuration import ConfigFile
     from cometmq.pipelines.report import Report
 
 log: Final = get_logger(__name__)
@@ -87,17 +90,41 @@ def pipeline(
     """Run a pipeline on Spark: on this machine, or where the file or spark-submit says."""
     if package := extras.lacking("pyspark"):
         raise extras.missing("spark", "a pipeline", package)
-    from cometmq.cli.pipeline import screen
     from cometmq.pipelines.catalogue import pipeline as module_of
-    from cometmq.pipelines.configuration import ConfigFile, SparkConfig
-    from cometmq.pipelines.context import open_context, silence_spark
+    from cometmq.pipelines.configuration import ConfigFile
 
     title = str(name.value)
     file = ConfigFile(config, lenient=lenient)
-    module = module_of(title)
-    settings = file.table(title, module.Config)
-    cluster, spark, decode = file.cluster(), file.spark(), file.decode()
+    settings = file.table(title, module_of(title).Config)
     check_reports(reports)
+    if title in SERVICES and not is_supervised():
+        raise typer.Exit(supervise(settings, title, config, reports, output, lenient=lenient))
+    report = run_here(title, file, settings, reports)
+    try:
+        files = write_report(report, reports, title)
+    except OSError as error:
+        raise ConfigError(
+            f"the report cannot be written to {reports}: {error.strerror or error}; "
+            "name another directory by --reports"
+        ) from error
+    if output is Form.JSON:
+        typer.echo(files[0].read_bytes(), nl=False)
+    else:
+        from cometmq.cli.pipeline import screen
+
+        screen.print_report(report, files)
+    if not report.holds:
+        raise typer.Exit(1)
+
+
+def run_here(title: str, file: ConfigFile, settings: Any, reports: Path) -> Report:
+    """Run a pipeline in this process, and return its report. Raise typer.Exit after a signal."""
+    from cometmq.cli.pipeline import screen
+    from cometmq.pipelines.catalogue import pipeline as module_of
+    from cometmq.pipelines.configuration import SparkConfig
+    from cometmq.pipelines.context import open_context, silence_spark
+
+    cluster, spark, decode = file.cluster(), file.spark(), file.decode()
     silence_spark()
 
     def publish(report: Report) -> None:
@@ -112,26 +139,14 @@ def pipeline(
         with (
             screen.progress() as progress,
             open_context(cluster, spark, progress, f"cometmq {title}", publish, decode) as context,
-            said_in_a_sentence(config, title),
+            Notes().failure_noted(),
+            said_in_a_sentence(file.path, title),
             stoppable(title),
         ):
-            report = module.run(settings, context)
+            return module_of(title).run(settings, context)
     except StoppedError as error:  # printed when the bars are gone
         typer.echo(f"cometmq: {error}", err=True)
         raise typer.Exit(error.exit_status) from error
-    try:
-        files = write_report(report, reports, title)
-    except OSError as error:
-        raise ConfigError(
-            f"the report cannot be written to {reports}: {error.strerror or error}; "
-            "name another directory by --reports"
-        ) from error
-    if output is Form.JSON:
-        typer.echo(files[0].read_bytes(), nl=False)
-    else:
-        screen.print_report(report, files)
-    if not report.holds:
-        raise typer.Exit(1)
 
 
 def write_report(report: Report, directory: Path, name: str) -> tuple[Path, Path]:

@@ -26,6 +26,7 @@ from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.source import Source
 from cometmq.pipelines.archive.staging import staged_files
 from cometmq.pipelines.locations import Location
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.spark.gaps import BEYOND_THE_END, RETENTION
 from cometmq.spark.live.admission import shared
 from cometmq.spark.live.identity import Marks
@@ -101,6 +102,9 @@ class Batches:
         self._target_bytes = target_bytes
         self._min_tasks = min_tasks
         self._has_told = False
+        # The end of each queue whose broker answered the last look at the log, and when that began.
+        self.ends: dict[MessageQueue, int] = {}
+        self.looked_ms = 0
 
     def waiting(
         self, target: Mapping[MessageQueue, int] | None = None, *, all_of_them: bool
@@ -113,9 +117,12 @@ class Batches:
         known = self._archive.state.by_queue()
         identity = self._log.identity
         identity.marks = {queue: state.mark for queue, state in known.items() if state.mark}
+        looked_ms = SYSTEM_CLOCK.now_ms()
         bounds = self._log.bounds(
             {queue: state.to for queue, state in known.items()}, all_of_them=all_of_them
         )
+        self.ends = {queue: high for queue, (_, high) in bounds.items()}
+        self.looked_ms = looked_ms
         waiting = {}
         for queue, (low, high) in bounds.items():
             start = known[queue].to if queue in known else low

@@ -13,18 +13,19 @@ import math
 import re
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
-from cometmq.errors import ConfigError
+from cometmq.errors import ConfigError, RemotingError, RouteNotFoundError
 from cometmq.logs.loggers import get_logger
 from cometmq.model.names import group_fault, topic_fault
-from cometmq.pipelines.archive.batches import Batches, Written
+from cometmq.model.queue import MessageQueue
+from cometmq.pipelines.archive.batches import Batches, Waiting, Written
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted, Compaction
 from cometmq.pipelines.archive.decoded.decoding import Decoding
@@ -33,7 +34,7 @@ from cometmq.pipelines.archive.layout import Hour, read, session_for
 from cometmq.pipelines.archive.proving.proof import Proof, Proved
 from cometmq.pipelines.archive.report import Report, report_of
 from cometmq.pipelines.archive.source import LiveSource, Source, StoreSource
-from cometmq.pipelines.archive.tables.publisher import Publisher
+from cometmq.pipelines.archive.tables.publisher import Publisher, TableLine
 from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.pipelines.context import Context
 from cometmq.pipelines.hadoop_files import location
@@ -191,8 +192,38 @@ class Config(TableSettings, frozen=True, kw_only=True):
                 raise ConfigError(f"{key} is for a cluster; leave it out with store")
 
 
-def run(config: Config, context: Context, stopped: threading.Event | None = None) -> Report:
+class Standing(NamedTuple):
+    """How a stream stands after a round: the archive as it is, and what the log had.
+
+    ends: the end of each queue whose broker answered the last look, which began at `looked_ms`.
+    The sums are of this run; `proved` has the problems of its last proof.
+    """
+
+    archive: Archive
+    ends: Mapping[MessageQueue, int]
+    looked_ms: int
+    tables: list[TableLine]
+    written: Written
+    compacted: Compacted
+    proved: Proved
+
+
+def _to_nobody(_standing: Standing) -> None:
+    """Show how a stream stands to nobody."""
+
+
+def run(
+    config: Config,
+    context: Context,
+    stopped: threading.Event | None = None,
+    *,
+    observe: Callable[[Standing], None] = _to_nobody,
+    prove_at_end: bool = True,
+) -> Report:
     """Archive, compact and prove. `stopped` ends a stream, as the signals do in the main thread.
+
+    A stream calls `observe` when it begins and after each batch, look and proof. It ends with a proof,
+    unless `prove_at_end` is False: then the next run begins with it.
 
     Raise ConfigError for a configuration that does not fit, and DataLossError for messages that are
     gone.
@@ -216,8 +247,8 @@ def run(config: Config, context: Context, stopped: threading.Event | None = None
             clock=context.clock,
         ) as decoding,
     ):
-        made = _Run(config, context, spark, archive, source, decoding)
-        return made.run(stopped or threading.Event())
+        made = _Run(config, context, spark, archive, source, decoding, observe)
+        return made.run(stopped or threading.Event(), prove_at_end=prove_at_end)
 
 
 class _Run:
@@ -229,8 +260,13 @@ class _Run:
         archive: Archive,
         source: Source,
         decoding: Decoding,
+        observe: Callable[[Standing], None],
     ) -> None:
         self._config = config
+        self._context = context
+        self._observe = observe
+        # Why the last look at the log failed, so that each reason is logged once.
+        self._refused = ""
         self._progress = context.progress
         self._monotonic = context.clock.monotonic
         self._spark = spark
@@ -260,7 +296,7 @@ class _Run:
         self._compacted = Compacted()
         self._proved = Proved()
 
-    def run(self, stopped: threading.Event) -> Report:
+    def run(self, stopped: threading.Event, *, prove_at_end: bool) -> Report:
         # Publish the commits of earlier runs, before a compaction takes their files out of data.
         self._publisher.publish()
         self._choose_schema()
@@ -269,6 +305,13 @@ class _Run:
         else:
             with signals_set(stopped):
                 self._stream(stopped)
+                if prove_at_end:
+                    self._compact_and_prove(all_of_them=False)
+        return self._report()
+
+    # Inside
+
+    def _report(self) -> Report:
         return report_of(
             self._archive,
             self._started,
@@ -279,8 +322,6 @@ class _Run:
             [*self._publisher.lines, *self._decoding.published],
             self._decoding.lines(),
         )
-
-    # Inside
 
     def _choose_schema(self) -> None:
         """Give new files the configured columns, as soon as the whole archive is proved."""
@@ -321,28 +362,67 @@ class _Run:
 
     def _stream(self, stopped: threading.Event) -> None:
         config = self._config
-        proof_after_s = self._monotonic() + config.proof_interval_s
+        # A run that was killed, or stopped without a proof, has left messages to be proved.
+        is_proved = all(one.proved_to == one.to for one in self._archive.state.queues)
+        proof_after_s = self._monotonic() + (config.proof_interval_s if is_proved else 0.0)
+        self._show()
         with self._progress.step("archive") as step:
             while not stopped.is_set():
                 begun_s = self._monotonic()
                 self._next_batch(step, stopped)
                 self._decoding.catch_up()
-                if self._monotonic() >= proof_after_s and not stopped.is_set():
+                is_due = self._monotonic() >= proof_after_s
+                if is_due and not self._refused and not stopped.is_set():
                     self._compact_and_prove(all_of_them=False)
+                    self._show()
+                    self._context.publish(self._report())
                     proof_after_s = self._monotonic() + config.proof_interval_s
                 stopped.wait(max(0.0, begun_s + config.interval_s - self._monotonic()))
             step.outcome = _said(self._written)
-        self._compact_and_prove(all_of_them=False)
 
     def _next_batch(self, step: Step, stopped: threading.Event) -> None:
         """Archive the present contents of the log, in as many batches as that takes."""
-        waiting = self._batches.waiting(all_of_them=False)
+        waiting = self._look()
         while waiting and not stopped.is_set():
             self._written = self._written.plus(self._batches.write(waiting))
             step.advance(self._written.messages)
-            waiting = self._batches.waiting(
-                {queue: one.end for queue, one in waiting.items()}, all_of_them=False
+            self._show()
+            waiting = self._look({queue: one.end for queue, one in waiting.items()})
+        self._show()
+
+    def _look(
+        self, target: Mapping[MessageQueue, int] | None = None
+    ) -> Mapping[MessageQueue, Waiting]:
+        """Return what waits in the log, nothing while no server of a known cluster answers.
+
+        An archive that has no queue yet raises what happened: its configuration may be wrong.
+        """
+        try:
+            waiting = self._batches.waiting(target, all_of_them=False)
+        except (RemotingError, RouteNotFoundError) as error:
+            if not self._archive.state.queues:
+                raise
+            if str(error) != self._refused:
+                self._refused = str(error)
+                log.warning("nothing is archived until a broker answers", reason=self._refused)
+            return {}
+        self._refused = ""
+        return waiting
+
+    def _show(self) -> None:
+        """Show how this stream stands to its observer."""
+        batches = self._batches
+        self._observe(
+            Standing(
+                self._archive,
+                batches.ends,
+                batches.looked_ms,
+                self._publisher.lines,
+                self._written,
+                self._compacted,
+                self._proved,
             )
+        )
 
     def _compact_and_prove(self, *, all_of_them: bool) -> None:
         """Prove, and then compact, so that compaction finds the figures of its files in the new

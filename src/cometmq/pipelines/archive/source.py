@@ -121,6 +121,8 @@ class LiveSource:
             self._look_for_names(known)
             found = self._queues.bounds(self._client(), known, all_of_them=all_of_them)
         except RouteNotFoundError as error:
+            if not self._unseen:  # name servers forget the topics of brokers that are away
+                raise
             raise ConfigError(
                 f"topics names one that the name server {self._planned.namesrv} does not know: "
                 f"{error}; or see that its brokers are up"

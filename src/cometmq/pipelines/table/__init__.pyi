@@ -1,0 +1,7 @@
+from .pipeline import run
+from .settings import Config
+
+__all__ = [
+    "Config",
+    "run",
+]

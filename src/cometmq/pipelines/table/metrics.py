@@ -1,0 +1,120 @@
+"""Serve the figures of the service for Prometheus, at http://HOST:PORT/metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from cometmq.errors import ConfigError
+from cometmq.pipelines.table.board import Board
+
+_TOPIC = ("topic",)
+
+
+class TableMetrics(Collector):
+    """Shows a board. `look` is called first, for figures that are only taken when they are asked for."""
+
+    def __init__(self, board: Board, look: Callable[[], None] = lambda: None) -> None:
+        self._board = board
+        self._look = look
+
+    def describe(self) -> Iterable[Metric]:
+        return _Families().all
+
+    def collect(self) -> Iterator[Metric]:
+        self._look()
+        shown = self._board.shown()
+        found = _Families()
+        found.running.add_metric([], int(shown.is_running))
+        found.batches.add_metric([], shown.batches)
+        for cause, count in shown.restarts.items():
+            found.restarts.add_metric([cause.value], count)
+        if shown.cpu_s is not None:
+            found.cpu.add_metric([], shown.cpu_s)
+        for topic, until_ms in shown.until_ms.items():
+            found.freshness.add_metric([topic], self._board.age_s(until_ms))
+            found.target.add_metric([topic], shown.target_s)
+        for topic, count in shown.written.items():
+            found.written.add_metric([topic], count)
+        if shown.figures is not None:
+            found.problems.add_metric([], shown.figures.problems)
+            for one in shown.figures.topics:
+                found.lag.add_metric([one.topic], one.lag)
+                found.rows.add_metric([one.topic], one.rows)
+                found.missing.add_metric([one.topic], one.missing)
+                found.files.add_metric([one.topic], one.files)
+                found.bytes.add_metric([one.topic], one.bytes)
+            for table in shown.figures.tables:
+                found.behind.add_metric([table.format], int(table.problem is not None))
+        yield from found.all
+
+
+class _Families:
+    """The metrics of one scrape."""
+
+    def __init__(self) -> None:
+        self.all: list[Metric] = []
+        self.freshness = self._gauge(
+            "freshness_seconds", "The tables have what was stored before so many seconds.", _TOPIC
+        )
+        self.target = self._gauge(
+            "freshness_target_seconds", "The freshness that pipeline.toml asks for.", _TOPIC
+        )
+        self.lag = self._gauge("lag_messages", "Messages of the log beyond the tables.", _TOPIC)
+        self.rows = self._gauge("rows", "Rows that the tables have.", _TOPIC)
+        self.missing = self._gauge(
+            "missing_rows", "Messages that were gone before they could be archived.", _TOPIC
+        )
+        self.files = self._gauge("files", "Data files of the newest snapshot.", _TOPIC)
+        self.bytes = self._gauge("bytes", "Size of these files.", _TOPIC)
+        self.problems = self._gauge("problems", "Problems that the last proof has found.")
+        self.behind = self._gauge(
+            "behind", "1 while a table cannot be published, 0 else.", ("format",)
+        )
+        self.running = self._gauge("running", "1 while a driver runs, 0 else.")
+        self.written = self._counter(
+            "written_rows", "Rows written since the service started.", _TOPIC
+        )
+        self.batches = self._counter("batches", "Batches archived since the service started.")
+        self.restarts = self._counter(
+            "restarts", "Drivers that ended: killed, failed or stalled.", ("cause",)
+        )
+        self.cpu = self._counter(
+            "cpu_seconds",
+            "Processor time of drivers, with their Java and workers on this machine.",
+        )
+
+    def _gauge(self, name: str, text: str, labels: Iterable[str] = ()) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(f"cometmq_table_{name}", text, labels=list(labels))
+        self.all.append(family)
+        return family
+
+    def _counter(self, name: str, text: str, labels: Iterable[str] = ()) -> CounterMetricFamily:
+        family = CounterMetricFamily(f"cometmq_table_{name}", text, labels=list(labels))
+        self.all.append(family)
+        return family
+
+
+@contextmanager
+def served(metrics: TableMetrics, place: tuple[str, int]) -> Iterator[int]:
+    """Serve metrics at a host and port within the context; yield the port. Raise ConfigError."""
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    host, port = place
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise ConfigError(
+            f"metrics is {host}:{port}, where nothing can be served: {error.strerror or error}; "
+            "give another address"
+        ) from error
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

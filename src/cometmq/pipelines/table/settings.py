@@ -1,0 +1,132 @@
+"""Say which topics become tables, and how fresh the tables are to be.
+
+Everything that a stream has to be given follows from the freshness, by rules that do not look at the load:
+batches begin every half of it, so that the other half is left for writing a batch, and proofs come every ten
+of it. Decision 346 says why no controller does this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from cometmq.errors import ConfigError
+from cometmq.pipelines.archive.tables.settings import Format, TableSettings
+from cometmq.spark.options import ms_of
+
+if TYPE_CHECKING:
+    from cometmq.pipelines import archive
+
+_BOTH: Final[tuple[Format, ...]] = ("iceberg", "delta")
+# A batch takes a second or more however few messages it has.
+_LEAST_FRESHNESS_S: Final = 2
+_MOST_FRESHNESS_S: Final = 24 * 3600
+_LEAST_STALLED_S: Final = 60
+# A core writes 40,000 to 70,000 messages of 400 bytes a second. At this rate a full batch takes the core a
+# quarter of the freshness or less.
+_MESSAGES_PER_S: Final = 10_000
+_MOST_MESSAGES: Final = 1_000_000
+_PROOFS: Final = 10
+_HIGHEST_PORT: Final = 65535
+
+
+class Config(TableSettings, frozen=True, kw_only=True):
+    """path: the directory of the archive whose files the tables name.
+
+    topics: names, or topic_pattern: a regular expression that whole topic names match, of topics that
+        appear later, too.
+    freshness: how old a message may get before the tables have it, such as "30s" or "1m". Batches
+        begin every half of it, and proofs and compactions come every ten of it.
+    max_messages: of a batch; if left out, 10,000 for each second of the freshness, and 1,000,000 at
+        most.
+    publish: the formats of the tables, "iceberg" and "delta".
+    commit_group: a consumer group for which archived offsets are committed, so that its lag is that
+        of the tables.
+    safe_group: a consumer group for which proved offsets are committed after each proof.
+    fail_on_data_loss: fail where the log no longer has messages that were not archived yet; with
+        false they are noted and the service goes on behind them.
+    compact_files: an hour with this many small files is compacted; 0 compacts nothing.
+    target_file_mb: the size of compacted files; files below half of it are small.
+    columns: of the files: `compact` leaves out columns that follow from others, `all` writes every
+        column.
+    metrics: where metrics are served for Prometheus, such as "127.0.0.1:9405"; nowhere if left out.
+    max_restarts: after this many deaths of the driver in a row the service gives up. A driver that ran
+        for ten minutes begins a new row.
+    stalled_after: a driver that shows no progress for this long is killed and started again.
+    iceberg_catalog: a catalog of PyIceberg's configuration; without one, an SQLite file in the archive.
+    iceberg_table: the table's name in the catalog, behind that of its namespace.
+    table_history_hours: for how long readers of an old snapshot find its files.
+    """
+
+    path: str
+    publish: list[Format] = msgspec.field(default_factory=lambda: list(_BOTH))
+    topics: list[str] = msgspec.field(default_factory=list)
+    topic_pattern: str | None = None
+    freshness: str = "1m"
+    max_messages: int | None = None
+    commit_group: str | None = None
+    safe_group: str | None = None
+    fail_on_data_loss: bool = True
+    compact_files: int = 8
+    target_file_mb: int = 128
+    columns: Literal["compact", "all"] = "compact"
+    metrics: str | None = None
+    max_restarts: int = 10
+    stalled_after: str = "10m"
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for values that do not fit. `archive` checks those that it shares."""
+        if not self.publish:
+            raise ConfigError('publish is [], name a format, for example publish = ["iceberg"]')
+        self.check_tables(self.path)
+        _seconds("freshness", self.freshness, _LEAST_FRESHNESS_S, _MOST_FRESHNESS_S)
+        _seconds("stalled_after", self.stalled_after, _LEAST_STALLED_S, _MOST_FRESHNESS_S)
+        if self.max_restarts < 0:
+            raise ConfigError(f"max_restarts is {self.max_restarts}, give 0 or more")
+        if self.metrics is not None:
+            self.metrics_place()
+
+    @property
+    def freshness_s(self) -> float:
+        return _seconds("freshness", self.freshness, _LEAST_FRESHNESS_S, _MOST_FRESHNESS_S)
+
+    @property
+    def stalled_after_s(self) -> float:
+        return _seconds("stalled_after", self.stalled_after, _LEAST_STALLED_S, _MOST_FRESHNESS_S)
+
+    def metrics_place(self) -> tuple[str, int]:
+        """Return host and port of `metrics`, which is given. Raise ConfigError."""
+        assert self.metrics is not None
+        host, _, port = self.metrics.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or int(port) > _HIGHEST_PORT:
+            raise ConfigError(
+                f'metrics is {self.metrics!r}, give a host and a port, such as "127.0.0.1:9405"'
+            )
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+    def archive(self) -> archive.Config:
+        """Return the settings of the stream that fills the tables. Raise ConfigError."""
+        from cometmq.pipelines.archive import Config as ArchiveConfig
+
+        freshness_s = self.freshness_s
+        most = min(_MOST_MESSAGES, int(freshness_s * _MESSAGES_PER_S))
+        shared = (set(self.__struct_fields__) & set(ArchiveConfig.__struct_fields__)) - {
+            "max_messages"
+        }
+        return ArchiveConfig(
+            **{name: getattr(self, name) for name in shared},
+            mode="stream",
+            interval_s=freshness_s / 2,
+            proof_interval_s=freshness_s * _PROOFS,
+            max_messages=most if self.max_messages is None else self.max_messages,
+        )
+
+
+def _seconds(key: str, text: str, least_s: int, most_s: int) -> float:
+    found_ms = ms_of(text)
+    if found_ms is None or not least_s * 1000 <= found_ms <= most_s * 1000:
+        raise ConfigError(
+            f'{key} is {text!r}, give a duration of {least_s}s to {most_s // 3600}h, such as "1m"'
+        )
+    return found_ms / 1000

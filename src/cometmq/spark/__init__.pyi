@@ -1,0 +1,5 @@
+from .temporary_views import views
+
+__all__ = [
+    "views",
+]

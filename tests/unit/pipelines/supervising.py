@@ -1,0 +1,88 @@
+"""Supervises drivers without Spark: python -m tests.unit.pipelines.supervising DIRECTORY MAX_RESTARTS.
+
+DIRECTORY/acts.json lists what one driver after the other does:
+
+work         notes a batch of 10 rows, and ends when it is asked to
+stubborn     notes a batch, and does not end when it is asked to
+killed       notes a batch, and kills itself
+silent       notes a batch, and then nothing any more
+fail TEXT    notes TEXT as its failure and hangs, as one does whose Java is gone
+final TEXT   notes TEXT as a failure that comes again, and ends with status 2
+wrong        ends with status 2
+look         notes a batch, and ends with status 1 when it is asked to: its report names something
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from cometmq.pipelines.table.days import Days
+from cometmq.pipelines.table.notes import Figures, Note, Notes, TableFigures, TopicFigures
+from cometmq.pipelines.table.settings import Config
+from cometmq.pipelines.table.supervisor import Supervisor, Timing
+
+STALLED_S = 1.0
+
+
+def figures_of(rows: int, batches: int) -> Figures:
+    topic = TopicFigures("orders", rows, 0, 3, time.time_ns() // 1_000_000, 2, 5000)
+    return Figures((topic,), (TableFigures("delta", 1, None),), batches, 0)
+
+
+def until_asked() -> None:
+    while os.read(0, 100):
+        pass
+
+
+def drive(directory: Path) -> None:
+    started = len(list(directory.glob("started-*")))
+    (directory / f"started-{started}").write_text(str(os.getpid()))
+    act, _, text = json.loads((directory / "acts.json").read_text())[started].partition(" ")
+    notes = Notes()
+    if act == "wrong":
+        sys.stderr.write("what is given does not fit\n")
+        sys.exit(2)
+    if act in ("fail", "final"):
+        notes.write(Note(failed=text, is_final=act == "final"))
+        if act == "fail":
+            time.sleep(1000)
+        sys.exit(2)
+    notes.write(Note(figures=figures_of(10 * started, 0)))
+    notes.write(Note(figures=figures_of(10 * started + 10, 1)))
+    if act == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if act in ("silent", "stubborn"):
+        time.sleep(1000)
+    if act in ("work", "look"):
+        until_asked()
+        sys.exit(act == "look")
+
+
+def main(directory: Path, max_restarts: int) -> int:
+    def say(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+    config = Config(
+        path="/data/archive",
+        topics=["orders"],
+        max_restarts=max_restarts,
+        metrics="127.0.0.1:0",
+    )
+    days = Days(directory, config.freshness_s, say)
+    stalled_s = STALLED_S if (directory / "late").exists() else 600.0
+    timing = Timing(stalled_s, first_pause_s=0.01, last_pause_s=0.1, ending_s=0.3)
+    command = [sys.executable, "-m", __spec__.name, str(directory)]
+    return Supervisor(config, command, say, days, timing).run()
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    if len(sys.argv) > 2:
+        sys.exit(main(place, int(sys.argv[2])))
+    drive(place)

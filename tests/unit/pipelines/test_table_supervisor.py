@@ -1,0 +1,203 @@
+"""The supervisor of the table service, with drivers that need no Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.waits import PROCESS_WAIT_S, eventually
+
+ROOT = Path(__file__).parents[3]
+
+
+class Service:
+    def __init__(self, directory: Path, max_restarts: int) -> None:
+        self.directory = directory
+        self._log = directory / "log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "tests.unit.pipelines.supervising"),
+                    *(str(directory), str(max_restarts)),
+                ],
+                stderr=log,
+                cwd=ROOT,
+            )
+
+    @property
+    def lines(self) -> list[str]:
+        return self._log.read_text().splitlines()
+
+    def drivers(self) -> list[int]:
+        """The process ids of all drivers so far."""
+        started = len(list(self.directory.glob("started-*")))
+        texts = [(self.directory / f"started-{at}").read_text() for at in range(started)]
+        return [int(text) for text in texts if text]
+
+    def metrics(self) -> dict[str, float]:
+        """The samples by name and labels, none before there is a page."""
+        ports = re.findall(r"metrics are served at 127.0.0.1:(\d+)", self._log.read_text())
+        if not ports:
+            return {}
+        with urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/metrics") as answer:
+            text = answer.read().decode()
+        pairs = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in pairs}
+
+    def force(self) -> None:
+        """Send signals until it has ended. Two that wait at once would count as one."""
+
+        def has_ended() -> bool:
+            self.process.send_signal(signal.SIGTERM)
+            return self.process.poll() is not None
+
+        eventually(has_ended, wait_s=PROCESS_WAIT_S)
+
+    def ended(self) -> int:
+        return self.process.wait(PROCESS_WAIT_S)
+
+    def day(self) -> dict[str, object]:
+        (path,) = self.directory.glob("table-*.json")
+        found: dict[str, object] = json.loads(path.read_bytes())
+        return found
+
+
+@contextmanager
+def service(directory: Path, *acts: str, max_restarts: int = 10) -> Iterator[Service]:
+    (directory / "acts.json").write_text(json.dumps(acts))
+    one = Service(directory, max_restarts)
+    try:
+        yield one
+    finally:
+        one.force()
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_driver_that_is_lost_is_started_again_and_its_cause_is_a_line(tmp_path: Path) -> None:
+    with service(tmp_path, "killed", "fail the broker is gone", "work") as one:
+        eventually(lambda: one.metrics().get("cometmq_table_batches_total") == 2.0)
+        first, second = one.lines[1:]
+        assert first == (
+            "the driver ended: SIGKILL killed it; it is started again in 0.01 s "
+            "(restart 1 of 10 in a row)"
+        )
+        assert second == (
+            "the driver ended: the broker is gone; it is started again in 0.02 s "
+            "(restart 2 of 10 in a row)"
+        )
+        found = one.metrics()
+        assert found['cometmq_table_restarts_total{cause="killed"}'] == 1
+        assert found['cometmq_table_restarts_total{cause="failed"}'] == 1
+        assert found["cometmq_table_running"] == 1
+        assert found["cometmq_table_cpu_seconds_total"] > 0
+        assert found['cometmq_table_freshness_target_seconds{topic="orders"}'] == 60
+        assert found['cometmq_table_freshness_seconds{topic="orders"}'] < 60
+        assert found['cometmq_table_lag_messages{topic="orders"}'] == 3
+        # Of the first driver 10, and 20 more when the third one has 30: the second noted none.
+        assert found['cometmq_table_written_rows_total{topic="orders"}'] == 30
+        assert found['cometmq_table_rows{topic="orders"}'] == 30
+        one.process.send_signal(signal.SIGTERM)
+        assert one.ended() == 0
+        day = one.day()
+        assert day["restart_count"] == 2
+        assert "30 rows in 1 topics" in str(day["summary"])
+        (page,) = tmp_path.glob("table-*.html")
+        assert "SIGKILL killed it" in page.read_text()
+
+
+def test_a_driver_that_is_late_is_killed_and_started_again(tmp_path: Path) -> None:
+    (tmp_path / "late").touch()
+    with service(tmp_path, "silent", "silent", "final enough") as one:
+        assert one.ended() == 2
+        assert one.lines[1].startswith(
+            "the driver ended: it showed no progress for 1 s (stalled_after); it is started again"
+        )
+        assert all(map(is_gone, one.drivers()))
+
+
+def test_it_gives_up_after_as_many_deaths_as_the_limit_says(tmp_path: Path) -> None:
+    acts = ["killed"] * 4
+    with service(tmp_path, *acts, max_restarts=3) as one:
+        assert one.ended() == 1
+        assert one.lines[-1] == (
+            "the driver ended 4 times in a row, and max_restarts is 3, so the service gives up; the last "
+            "cause: SIGKILL killed it. Repair it, and run the same command again: it goes on where it was"
+        )
+        assert len(one.drivers()) == 4
+        assert one.day()["restart_count"] == 4
+
+
+def test_what_a_restart_would_meet_again_ends_the_service(tmp_path: Path) -> None:
+    with service(tmp_path, "wrong") as one:
+        assert one.ended() == 2
+        assert one.lines[-1] == "what is given does not fit"
+    (tmp_path / "started-0").unlink()
+    with service(tmp_path, "killed", "final the topic was made again") as one:
+        assert one.ended() == 2
+        assert one.lines[-1] == "the service ends, because a restart would meet the same"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_lets_the_driver_finish(tmp_path: Path, number: signal.Signals) -> None:
+    with service(tmp_path, "work") as one:
+        eventually(lambda: one.metrics().get("cometmq_table_batches_total") == 1.0)
+        one.process.send_signal(number)
+        assert one.ended() == 0
+        assert len(one.lines) == 1
+        assert all(map(is_gone, one.drivers()))
+
+
+def test_a_stop_of_a_driver_whose_report_does_not_hold_says_so_by_its_status(
+    tmp_path: Path,
+) -> None:
+    with service(tmp_path, "look") as one:
+        eventually(lambda: one.metrics().get("cometmq_table_batches_total") == 1.0)
+        one.process.send_signal(signal.SIGTERM)
+        assert one.ended() == 1
+        assert len(one.lines) == 1
+
+
+def test_a_second_signal_kills_a_driver_that_does_not_finish(tmp_path: Path) -> None:
+    with service(tmp_path, "stubborn") as one:
+        eventually(lambda: one.metrics().get("cometmq_table_batches_total") == 1.0)
+        one.force()
+        # One more may have come behind its end, when a signal has its former effect again.
+        assert one.ended() in (128 + signal.SIGTERM, -signal.SIGTERM)
+        assert all(map(is_gone, one.drivers()))
+
+
+def test_the_end_of_a_supervisor_ends_its_driver(tmp_path: Path) -> None:
+    with service(tmp_path, "work") as one:
+        eventually(lambda: one.metrics().get("cometmq_table_batches_total") == 1.0)
+        one.process.kill()
+        (driver,) = one.drivers()
+        eventually(lambda: is_gone(driver), wait_s=PROCESS_WAIT_S)
+
+
+def test_a_service_goes_on_with_the_report_of_the_day(tmp_path: Path) -> None:
+    for _ in range(2):
+        with service(tmp_path, "killed", "work") as one:
+            eventually(lambda: one.metrics().get("cometmq_table_batches_total") == 2.0)
+            one.process.send_signal(signal.SIGTERM)
+            assert one.ended() == 0
+        for path in tmp_path.glob("started-*"):
+            path.unlink()
+    # Unless midnight came in between.
+    if len(list(tmp_path.glob("table-*.json"))) == 1:
+        assert one.day()["restart_count"] == 2
