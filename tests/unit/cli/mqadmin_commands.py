@@ -27,8 +27,10 @@ brokerStatus b/brokerAddr c/clusterName
 queryMsgById i/msgId g/consumerGroup d/clientId s/sendMessage u/unitName t/topic
     f/bodyFormat c/cluster
 queryMsgByKey t/topic k/msgKey b/beginTimestamp e/endTimestamp m/maxNum c/cluster
+    p/keyType l/lastKey
 queryMsgByUniqueKey i/msgId g/consumerGroup d/clientId t/topic a/showAll* c/cluster
-queryMsgByOffset t/topic b/brokerName i/queueId o/offset f/bodyFormat
+    s/startTime e/endTime
+queryMsgByOffset t/topic b/brokerName i/queueId o/offset f/bodyFormat r/routeTopic
 queryMsgTraceById i/msgId t/traceTopic b/beginTimestamp e/endTimestamp c/maxNum
 printMsg t/topic c/charsetName s/subExpression b/beginTimestamp e/endTimestamp d/printBody
     l/lmqParentTopic
