@@ -28,9 +28,9 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from cometmq import AdminClient
 from cometmq.admin.groups.pops import PoppedTopic
 from cometmq.admin.groups.records import GroupProgress
+from cometmq.admin.sync import AdminClient
 from cometmq.client.namespaces import Namespace
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.connecting import CONNECTING, Connecting
