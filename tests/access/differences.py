@@ -1,6 +1,6 @@
 """Where our access control asks for a right and Java's lets every known account in.
 
-There is no other difference between our verdicts and those of Java's brokers: 5.2 with ACL 1.0, 5.3
+There is no other difference between our verdicts and those of Java's brokers: 5.2 with ACL 1.0, 5.5
 with ACL 2.0. tests/interop/test_access_on_java.py asks both for everything and fails for each
 difference that is not listed, and for each that is listed and is none. Java's name servers have no
 access control.
@@ -137,7 +137,7 @@ DIFFERENT_1: Final[Mapping[int, str]] = {
     OwnRequestCode.AWAIT_TABLES: _NEW,
     OwnRequestCode.GET_POP_PROGRESS: _NEW,
 }
-# The same of Java 5.3 and users of ACL 2.0.
+# The same of Java 5.5 and users of ACL 2.0.
 DIFFERENT_2: Final[Mapping[int, str]] = {
     **dict.fromkeys(_INSPECTING, _TELLS_ALL),
     OwnRequestCode.GET_ALL_CONSUMER_FILTERS: _NEW,
@@ -185,7 +185,7 @@ The column *ACL 1.0* says which permission the account needs of each topic and g
 only admin accounts may send it. The column *ACL 2.0* says which actions a policy must allow, one of those given, for each
 resource that the request names; where it names none, of the cluster. *Known* means any account.
 
-Verdicts are those of Java's brokers, 5.2 with ACL 1.0 and 5.3 with ACL 2.0, but for the requests below that Java's brokers
+Verdicts are those of Java's brokers, 5.2 with ACL 1.0 and 5.5 with ACL 2.0, but for the requests below that Java's brokers
 take from any known account. Java's name servers have no access control; ours have the same as our brokers.
 
 """
@@ -213,11 +213,11 @@ def page(rows: Iterable[AnyRequestType] = tuple(REQUESTS.values())) -> str:
 
 def _in_variants() -> Iterator[str]:
     for variant in VARIANTS:
-        if variant.java:
+        if variant.java_1:
             sample = variant.sample
             yield (
-                f"| {sample.code} | {sample.row.name}, {variant.name} | 5.2, ACL 1.0; 5.3, ACL 2.0 | "
-                f"{variant.java} |"
+                f"| {sample.code} | {sample.row.name}, {variant.name} | 5.2, ACL 1.0 | "
+                f"{variant.java_1} |"
             )
 
 
@@ -246,7 +246,7 @@ def _right_2(row: AnyRequestType) -> str:
 def _differences(rows: Iterable[AnyRequestType]) -> Iterator[str]:
     for row in rows:
         by_reason: dict[str, list[str]] = {}
-        for release, table in (("5.2, ACL 1.0", DIFFERENT_1), ("5.3, ACL 2.0", DIFFERENT_2)):
+        for release, table in (("5.2, ACL 1.0", DIFFERENT_1), ("5.5, ACL 2.0", DIFFERENT_2)):
             if row.code in table:
                 by_reason.setdefault(table[row.code], []).append(release)
         for reason, releases in by_reason.items():

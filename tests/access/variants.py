@@ -1,7 +1,7 @@
 """Requests that leave names out, or name what access control treats apart: retry topics, traces.
 
-For each, the accounts that our servers let in are written out; they are also Java's, unless `java`
-says why Java's brokers let in more.
+For each, the accounts that our servers let in are written out; they are also Java's, unless `java_1`
+says why Java's brokers with ACL 1.0 let in more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Variant(NamedTuple):
     sample: Sample
     let_in_1: frozenset[str]
     let_in_2: frozenset[str]
-    java: str = ""
+    java_1: str = ""
 
     def let_in(self, acl: int) -> frozenset[str]:
         return self.let_in_1 if acl == 1 else self.let_in_2
@@ -107,7 +107,7 @@ VARIANTS: Final = (
         _changed(requests.SEND_MESSAGE_V2, {"b": OTHER_RETRY, "a": GROUP}),
         _NONE,
         _NONE,
-        java=_OWN_GROUP,
+        java_1=_OWN_GROUP,
     ),
     Variant(
         "trace",

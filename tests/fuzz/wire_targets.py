@@ -55,6 +55,7 @@ from cometmq.protocol.redrive import LetterSelection, RedriveReport
 from cometmq.protocol.replication import FrameReader, ReportReader, encode_head, encode_report
 from cometmq.protocol.request_type import JsonBody
 from cometmq.protocol.requests import REQUESTS
+from cometmq.proxy import balancers
 from cometmq.tls.records import RecordReader, RecordTurns
 
 T = TypeVar("T")
@@ -255,6 +256,19 @@ def run_recall_handle(_: Random, data: bytes) -> object:
             continue
         assert RecallHandle.decode(handle.encode()) == handle
     return handle
+
+
+def run_haproxy(_: Random, data: bytes) -> object:
+    """Read the header of a balancer. One that is not whole asks for more than there is, up to the limit."""
+    try:
+        found = balancers.read_header(data)
+    except ProtocolError as error:
+        return str(error)
+    if isinstance(found, int):
+        assert len(data) < found <= balancers.LONGEST
+        return None
+    assert found.size <= min(len(data), balancers.LONGEST)
+    return found.source
 
 
 def run_traces(_: Random, data: bytes) -> object:
@@ -489,6 +503,17 @@ TARGETS: Final = [
         "recall-handle",
         [b"v1 orders broker-a 1700000003001 U1", b"djEgb3JkZXJzIGIgMTcwMDAwMDAwMzAwMSBVMQ=="],
         run_recall_handle,
+    ),
+    Target(
+        "haproxy",
+        [
+            b"PROXY TCP4 192.0.2.1 192.0.2.2 4567 8081\r\nPRI * HTTP/2.0",
+            b"PROXY UNKNOWN\r\nPRI",
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\2\1\xc0\0\2\2\x11\xd7\x1f\x91PRI",
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x21\0\x27" + bytes(range(39)) + b"PRI",
+            b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0PRI",
+        ],
+        run_haproxy,
     ),
     Target(
         "traces",

@@ -138,6 +138,11 @@ def test_messages_are_listed_by_their_key(
     later = str(own["storeTimestamp"] + 60_000)
     none = commands.run("queryMsgByKey", "-t", name, "-k", "k2", "-b", later, status=1)
     assert "no broker's index has a message" in none.err
+    assert commands.json("queryMsgByKey", "-t", name, "-k", "k2", "-p", "K") == [own]
+    of_unique = ("queryMsgByUniqueKey", "-t", name, "-i", sent[2].msg_id)
+    [same] = commands.json(*of_unique, "-s", "0", "-e", later)
+    assert same["msgId"] == own["msgId"]
+    assert "leave out --startTime" in commands.refused(*of_unique, "-s", later)
 
 
 def test_what_is_not_there_is_told_with_a_remedy(
@@ -162,6 +167,12 @@ def test_what_is_not_there_is_told_with_a_remedy(
     assert "name the topic by -t" in commands.refused("queryMsgById", "-i", "nix", status=2)
     assert "white space" in commands.refused("queryMsgById", "-t", name, "-i", "a b", status=2)
     assert "is no time" in commands.refused("printMsg", "-t", name, "-b", "gestern", status=2)
+    by_tag = ("queryMsgByKey", "-t", name, "-k", "paid", "-p", "T")
+    assert f"printMsg -t {name} -s paid" in commands.refused(*by_tag, status=2)
+    page = ("queryMsgByKey", "-t", name, "-k", "k1", "-l", "x")
+    assert "--maxNum" in commands.refused(*page, status=2)
+    light = (*of_queue, "0", "-r", name)
+    assert "light message queues" in commands.refused(*light, status=2)
     assert "is no charset" in commands.refused("printMsg", "-t", name, "-c", "hex", status=2)
     assert "needs --brokerName" in commands.refused(
         "consumeMessage", "-t", name, "-i", "0", status=2

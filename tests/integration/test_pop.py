@@ -77,6 +77,11 @@ def test_every_request_over_the_wire(raw: RawClient, name: str) -> None:
     assert raw.ask(BATCH_ACK, {}, body).code == 0
     changed = raw.ask(CHANGE, messages[4].ext(invisibleTime=MINUTE_MS))
     assert (changed.code, changed.ext["invisibleTime"]) == (0, str(MINUTE_MS))
+    # A delivery that does not count is for lite topics.
+    refused = raw.ask(CHANGE, messages[5].ext(invisibleTime=MINUTE_MS, suspend="true"))
+    assert refused.code == 1
+    assert "suspend=true" in str(refused.remark)
+    assert raw.ask(CHANGE, messages[5].ext(invisibleTime=MINUTE_MS, suspend="false")).code == 0
     assert raw.ask(POP, pop_ext(name)).code == NOTHING_FOUND
     assert raw.ask(PEEK, {**about, "maxMsgNums": 2}).code == 19
 

@@ -12,6 +12,7 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from cometmq.proxy.port.front import Front
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.runtime.clock import SYSTEM_CLOCK
+from cometmq.runtime.tasks import TaskOwner
 from cometmq.testing import Cluster
 from cometmq.tls.server import ServerTls
 
@@ -231,7 +233,7 @@ async def test_the_test_mode_serves_a_certificate_that_nobody_has_signed(cluster
 @pytest.mark.parametrize(
     "header", [b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"]
 )
-async def test_the_header_of_a_balancer_is_refused_by_its_name(
+async def test_the_header_of_a_stranger_is_refused_by_its_name(
     cluster: Cluster, header: bytes, log_lines: Any
 ) -> None:
     async with serving(cluster) as proxy:
@@ -240,8 +242,162 @@ async def test_the_header_of_a_balancer_is_refused_by_its_name(
         with contextlib.suppress(ConnectionResetError):
             await asyncio.wait_for(reader.read(), WAIT_S)  # gRPC's server speaks first
         writer.close()
-        assert any("HAProxy" in str(line) and "send-proxy" in str(line) for line in log_lines)
+        assert any("HAProxy" in str(line) and "haproxyFrom" in str(line) for line in log_lines)
         await until(lambda: proxy.front.open_count == 0)
+
+
+FROM_4 = "192.0.2.1:4567"
+FROM_6 = "[2001:db8::7]:4567"
+
+
+def header_2(source: str, port: int = 4567, more: bytes = b"") -> bytes:
+    """Return the header of version 2 that names a client."""
+    packed = ip_address(source).packed
+    family = b"\x11" if len(packed) == 4 else b"\x21"
+    rest = packed * 2 + struct.pack(">HH", port, 8081) + more
+    return b"\r\n\r\n\0\r\nQUIT\n\x21" + family + struct.pack(">H", len(rest)) + rest
+
+
+HEADERS = {
+    "text": (b"PROXY TCP4 192.0.2.1 192.0.2.2 4567 8081\r\n", FROM_4),
+    "text of version 6": (b"PROXY TCP6 2001:db8::7 2001:db8::8 4567 8081\r\n", FROM_6),
+    "bytes": (header_2("192.0.2.1"), FROM_4),
+    "bytes of version 6": (header_2("2001:db8::7"), FROM_6),
+    "bytes with more fields": (header_2("192.0.2.1", more=b"\x02\0\x03abc"), FROM_4),
+}
+
+
+@asynccontextmanager
+async def balancer(port: int, header: bytes) -> AsyncIterator[int]:
+    """Relay connections to a proxy's port, each behind a header; give the port."""
+    relays = TaskOwner("balancer")
+    writers: list[asyncio.StreamWriter] = []
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_proxy, to_proxy = await asyncio.open_connection("127.0.0.1", port)
+        writers.append(to_proxy)
+        # A header may come in pieces.
+        for part in (header[:7], header[7:]):
+            to_proxy.write(part)
+            await to_proxy.drain()
+        relays.spawn(pipe(from_proxy, writer), "down")
+        await pipe(reader, to_proxy)
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        relays.spawn(relay(reader, writer), "up", log_failure=False)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await relays.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "TLS"])
+async def test_a_trusted_balancer_names_the_client(
+    cluster: Cluster, certificates: Certificates, kind: str, *, encrypted: bool
+) -> None:
+    header, client_address = HEADERS[kind]
+    async with (
+        serving(cluster, certificates.config(haproxy_from="127.0.0.0/8")) as proxy,
+        balancer(proxy.port, header) as port,
+        GrpcClient(f"localhost:{port}", certificates.trusted if encrypted else None) as client,
+    ):
+        assert await client.route() == wire.TOPIC_NOT_FOUND
+        assert {relay.peer for relay in proxy.front._relays.values()} == {client_address}
+
+
+async def test_limits_count_the_clients_of_a_balancer(cluster: Cluster) -> None:
+    front = FrontConfig(haproxy_from="127.0.0.1", max_connections_per_address=1)
+    async with (
+        serving(cluster, front) as proxy,
+        balancer(proxy.port, header_2("192.0.2.1")) as one,
+        balancer(proxy.port, header_2("192.0.2.2")) as two,
+        GrpcClient(f"127.0.0.1:{one}") as first,
+        GrpcClient(f"127.0.0.1:{two}") as second,
+        GrpcClient(f"127.0.0.1:{two}") as third,
+    ):
+        assert await first.route() == wire.TOPIC_NOT_FOUND
+        assert await second.route() == wire.TOPIC_NOT_FOUND
+        with pytest.raises(grpc.aio.AioRpcError):
+            await third.route(timeout_s=1)
+        assert proxy.limit_hits.counts["maxConnectionsPerAddress"] > 0
+
+
+async def test_a_balancers_own_check_keeps_its_address(cluster: Cluster) -> None:
+    local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"
+    async with serving(cluster, FrontConfig(haproxy_from="127.0.0.1")) as proxy:
+        for header in (local, b"PROXY UNKNOWN\r\n"):
+            async with (
+                balancer(proxy.port, header) as port,
+                GrpcClient(f"127.0.0.1:{port}") as client,
+            ):
+                assert await client.route() == wire.TOPIC_NOT_FOUND
+                ips = {relay.peer_ip for relay in proxy.front._relays.values()}
+                assert ips == {"127.0.0.1"}
+            await until(lambda: proxy.front.open_count == 0)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        PREFACE + EMPTY_SETTINGS,
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 4567\r\n" + PREFACE,
+        b"PROXY TCP6 192.0.2.1 192.0.2.2 4567 8081\r\n" + PREFACE,
+        b"PROXY TCP4 192.0.2.1 192.0.2.2 65536 8081\r\n" + PREFACE,
+        b"PROXY TCP4 " + b"1" * 200,
+        b"\r\n\r\n\0\r\nQUIT\n\x11\x11\0\x0c" + bytes(12),
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x04" + bytes(4),
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff" + bytes(20),
+    ],
+    ids=[
+        *("no header", "no port", "another version", "no such port", "no end"),
+        *("another protocol", "no addresses", "too long"),
+    ],
+)
+async def test_a_balancer_that_names_no_client_is_refused(
+    cluster: Cluster, sent: bytes, log_lines: Any
+) -> None:
+    async with serving(cluster, FrontConfig(haproxy_from="127.0.0.1")) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(sent)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
+        writer.close()
+        assert any("haproxyFrom" in str(line) for line in log_lines)
+        assert proxy.front.open_count == 0
+
+
+async def test_a_balancer_that_sends_no_header_makes_room_and_is_closed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front_config, "SILENT_TIMEOUT_S", 0.5)
+    async with serving(cluster, FrontConfig(haproxy_from="127.0.0.1", max_connections=1)) as proxy:
+        silent = [await asyncio.open_connection("127.0.0.1", proxy.port) for _ in range(2)]
+        for reader, writer in silent:
+            assert await asyncio.wait_for(reader.read(), WAIT_S) == b""
+            writer.close()
+        assert proxy.limit_hits.counts["maxConnections"] == 1
+        assert proxy.limit_hits.counts["SILENT_TIMEOUT_S"] == 1
+        assert proxy.front.open_count == 0
+
+
+def test_addresses_of_balancers_that_do_not_fit_are_named() -> None:
+    with pytest.raises(ConfigError, match="haproxyFrom=balancer does not fit"):
+        FrontConfig(haproxy_from="balancer")
 
 
 async def test_half_open_handshakes_leave_room_for_whole_ones(

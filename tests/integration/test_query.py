@@ -63,6 +63,16 @@ def places(data: bytes) -> list[int]:
     return found
 
 
+def test_a_query_by_tag_is_refused_by_name(client: RawClient) -> None:
+    """Java 5.5 indexes tags. The tag was taken for a key, so its messages seemed not to be there."""
+    send(client, b"x", TAGS="paid", KEYS="k")
+    refused = query(client, "paid", indexType="T")
+    assert refused.code == SYSTEM_ERROR
+    assert refused.remark is not None
+    assert "indexType=T" in refused.remark
+    assert query(client, "k", indexType="K").code == 0
+
+
 def test_by_key_and_by_unique_id(client: RawClient) -> None:
     """A message is found as soon as its send is answered."""
     sent = [

@@ -143,6 +143,30 @@ def test_what_a_simple_consumer_receives_is_traced(face: Face, name: str) -> Non
     assert [event.type for event in events] == [TraceType.SUB_BEFORE, TraceType.SUB_AFTER]
 
 
+def test_each_delivery_to_a_push_consumer_that_pops_is_traced(face: Face, name: str) -> None:
+    result = face.producer(name).send(Message(name, b"x"))
+    deliveries: list[int] = []
+
+    def refuse_once(messages: list[MessageExt]) -> ConsumeResult:
+        deliveries.append(messages[0].reconsume_times)
+        # The message comes again after ten seconds.
+        return ConsumeResult.RECONSUME_LATER if len(deliveries) == 1 else ConsumeResult.SUCCESS
+
+    consumer = face.consumer(
+        name, name, refuse_once, mode="pop", consume_from=FIRST, enable_trace=True
+    )
+    eventually(lambda: len(deliveries) == 2)
+    consumer.close()
+    events = Traces(face, name).of(result.msg_id, 4)
+    begun = {e.beans[0].retry_times: e for e in events if e.type is TraceType.SUB_BEFORE}
+    ended = {e.request_id: e for e in events if e.type is TraceType.SUB_AFTER}
+    assert sorted(begun) == deliveries == [0, 1]
+    refused, consumed = (ended[begun[count].request_id] for count in deliveries)
+    assert (refused.success, refused.context_code) == (False, ContextCode.FAILED)
+    assert (consumed.success, consumed.context_code) == (True, ContextCode.SUCCESS)
+    assert {event.group for event in events} == {name}
+
+
 def test_the_end_of_a_transaction_is_traced(face: BlockingFace, name: str) -> None:
     transactional = TransactionFace(face)
     listener = transactional.listener(COMMIT)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.access.actors import ACTORS_1, plain_acl_accounts
 from tests.certificates import Authority, Pair
-from tests.interop.peers import QUICK_JAVA, Java53Broker, JavaBroker, JavaNamesrv
+from tests.interop.peers import QUICK_JAVA, JavaBroker, JavaNamesrv
 from tests.waits import WAIT_S
 
 from cometmq import Credentials, Tls
@@ -61,8 +61,8 @@ class Acl1Broker(JavaBroker):
         return {**super().config(), "aclEnable": "true"}
 
 
-class Acl2Broker(Java53Broker):
-    """A broker with the access control of 5.x (ACL 2.0), of 5.3; at first it knows the owner only."""
+class Acl2Broker(JavaBroker):
+    """The newest broker, with the access control of 5.x (ACL 2.0); at first it knows the owner only."""
 
     def config(self) -> dict[str, str]:
         auth = "org.apache.rocketmq.auth"

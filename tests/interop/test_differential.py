@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 SEND, PULL, QUERY_OFFSET, UPDATE_OFFSET = 10, 11, 14, 15
 SEARCH, MAX_OFFSET, MIN_OFFSET, EARLIEST = 29, 30, 31, 32
 HEARTBEAT, UNREGISTER, CONSUMER_LIST = 34, 35, 38
+DELETE_GROUP = 207
 SEND_V2, SEND_BATCH, LITE_PULL = 310, 320, 361
 SENDING = (SEND, SEND_V2, SEND_BATCH)
 
@@ -317,6 +318,17 @@ OFFSETS = [
     Step("search without a time", SEARCH, {"topic": "t", "queueId": 0}),
 ]
 
+COMMIT = {"consumerGroup": "gone", "topic": "t", "queueId": 0, "commitOffset": 0}
+GROUPS = [
+    Step("commit for no group", UPDATE_OFFSET, COMMIT),
+    Step("delete a group", DELETE_GROUP, {"groupName": "gone"}),
+    Step("commit for a deleted group", UPDATE_OFFSET, COMMIT),
+    Step(
+        "delete a group and its offsets", DELETE_GROUP, {"groupName": "gone", "cleanOffset": "true"}
+    ),
+    Step("commit for a group deleted with its offsets", UPDATE_OFFSET, COMMIT),
+]
+
 UNKNOWN = [
     Step("unknown code", 9999),
     binary(Step("unknown code in a binary header", 9999)),
@@ -335,7 +347,7 @@ BROKEN = [
     raw("another protocol", b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n"),
 ]
 
-STEPS = [*SENDS, *BATCHES, *PULLS, *MEMBERS, *OFFSETS, *UNKNOWN, *BROKEN]
+STEPS = [*SENDS, *BATCHES, *PULLS, *MEMBERS, *OFFSETS, *GROUPS, *UNKNOWN, *BROKEN]
 assert len({step.name for step in STEPS}) == len(STEPS)
 
 Change = Callable[[Answer], Answer]
@@ -360,6 +372,10 @@ ILLEGAL = (
 )
 LIMITED = "Java ignores maxMsgBytes; asking for fewer bytes than a broker may send is honoured"
 TOLD = "Java closes the connection; ours says first which limit the frame exceeds"
+MADE_AGAIN = (
+    "Java 5.5 asks behind the deletion whether the group is a lite one, which makes the group again"
+    " (LiteMetadataUtil.isLiteGroupType); with cleanOffset it does not ask"
+)
 NAMELESS = "Java takes it for a request about nothing; ours names the field that is missing"
 
 # How our answer follows from Java's, and why it is another.
@@ -377,6 +393,7 @@ DIFFERENCES: dict[str, tuple[Change, str]] = {
     "frame longer than any": (refused(1), TOLD),
     "frame of negative length": (refused(1), TOLD),
     "heartbeat of nothing": (refused(1), NAMELESS),
+    "commit for a deleted group": (refused(26), MADE_AGAIN),
 }
 assert DIFFERENCES.keys() <= {step.name for step in STEPS}
 

@@ -41,8 +41,6 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 CONSUMERS, COMMIT, CONSUME_STATS = 38, 15, 208
 MONITORS = "__MONITOR_CONSUMER"
-# Brokers of 5.5 make a group again that deleteSubGroup names, and its offsets: not compared yet.
-OPEN_AT_5_5 = ("groups", "unknown")
 RATED, RATER = "mqadmin-rated", "mqadmin-rater"
 
 
@@ -164,10 +162,8 @@ def test_every_command_of_the_release_is_in_the_table(tools: Tools) -> None:
 
 @pytest.mark.parametrize("scenario", table.SCENARIOS, ids=lambda scenario: scenario.name)
 def test_commands_print_and_leave_what_they_do_at_java(
-    tools: Tools, scenario: Scenario, tmp_path: Path, request: pytest.FixtureRequest
+    tools: Tools, scenario: Scenario, tmp_path: Path
 ) -> None:
-    if tools.admin.line == 5 and scenario.name in OPEN_AT_5_5:
-        request.applymarker(pytest.mark.xfail(reason="Java 5.5 makes deleted groups again"))
     ours, java = tools.places(scenario.name, tmp_path)
     if scenario.prepare is not None:
         scenario.prepare(ours)

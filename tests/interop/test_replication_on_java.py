@@ -28,7 +28,7 @@ from cometmq.store.offline.repair import check
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
-PAIRS = os.environ.get("COMETMQ_PAIRS", "java4-comet,java53-comet,comet-java4,comet-java5").split(
+PAIRS = os.environ.get("COMETMQ_PAIRS", "java4-comet,java5-comet,comet-java4,comet-java5").split(
     ","
 )
 CONF = {

@@ -10,7 +10,7 @@ from tests.interop.at_once import at_once
 from tests.interop.clients import CometClient, JavaClient
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.conftest import need
-from tests.interop.peers import Java53Broker, JavaBroker, JavaNamesrv
+from tests.interop.peers import JavaBroker, JavaNamesrv
 from tests.waits import JVM_WAIT_S, eventually
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def comet() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def java() -> Iterator[str]:
     need("java", "mvn")
-    with JavaNamesrv() as namesrv, Java53Broker(namesrv.address, conf=QUICK):
+    with JavaNamesrv() as namesrv, JavaBroker(namesrv.address, conf=QUICK):
         yield namesrv.address
 
 
@@ -209,7 +209,7 @@ def _hand_over(
             assert set(indexes(producer.named("checked"))) == unknown, "what ended is not asked for"
             producer.finish()
         # A Java broker notes a moment later than it makes a copy that the copy stands for the message.
-        once = second is CometBroker and not (checked and first is Java53Broker)
+        once = second is CometBroker and not (checked and first is JavaBroker)
         check_nothing_else(namesrv, "moved", wanted, once=once)
 
 
@@ -222,7 +222,7 @@ def runs(
 ) -> Iterator[dict[str, Future[None]]]:
     """All cases at once: a broker asks for a verdict six seconds after a message came."""
     servers = {"comet": comet, "java": java}
-    kinds: dict[str, type[JavaBroker]] = {"comet": CometBroker, "java": Java53Broker}
+    kinds: dict[str, type[JavaBroker]] = {"comet": CometBroker, "java": JavaBroker}
 
     def run(case: str) -> None:
         if case in MOVES:

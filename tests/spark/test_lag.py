@@ -6,10 +6,15 @@ import json
 import urllib.request
 from typing import Any
 
+import pytest
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from tests.waits import SEND_WAIT_MS, eventually
 
+from cometmq import Message, Producer, SimpleConsumer
+from cometmq.errors import IllegalArgumentError, RemoteError
 from cometmq.model.queue import MessageQueue
-from cometmq.spark.lag import MAX_QUERIES, LagListener
+from cometmq.spark.lag import MAX_QUERIES, LagListener, group_lag
+from cometmq.testing import Cluster
 
 RUN = "00000000-0000-0000-0000-%012d"
 
@@ -114,3 +119,38 @@ def test_prometheus_can_scrape_it() -> None:
         server.shutdown()
         server.server_close()
         thread.join(30)
+
+
+@pytest.mark.parametrize("namespace", [None, "ns1"])
+def test_the_lag_of_a_group_that_pops_says_what_is_in_flight(namespace: str | None) -> None:
+    options = {} if namespace is None else {"namespace": namespace}
+    with Cluster() as cluster:
+        namesrv = str(cluster.namesrv)
+        with (
+            Producer(
+                "filler", namesrv=namesrv, namespace=namespace, send_timeout_ms=SEND_WAIT_MS
+            ) as producer,
+            SimpleConsumer("billing", namesrv=namesrv, namespace=namespace) as consumer,
+        ):
+            queue = MessageQueue("orders", "broker-a", 0)
+            for number in range(5):
+                producer.send(Message(queue.topic, b"%d" % number), queue=queue)
+            consumer.subscribe(queue.topic)
+            received = eventually(lambda: consumer.receive(3, invisible_ms=60_000))
+            received[0].ack()
+            topic = queue.topic if namespace is None else f"{namespace}%{queue.topic}"
+            # A client sends acknowledgements together, a moment later.
+            lag = eventually(
+                lambda: group_lag("billing", namesrv=namesrv, **options),
+                lambda lag: lag.progress.lag_in(topic) == 4,
+            )
+        assert lag.progress.in_flight_in(topic) == len(received) - 1
+        assert lag.popped is not None
+        assert [(at.topic, at.in_flight) for at in lag.popped] == [(topic, len(received) - 1)]
+
+
+def test_the_lag_of_a_group_names_what_does_not_fit() -> None:
+    with pytest.raises(IllegalArgumentError, match="function group_lag has no option nameserver"):
+        group_lag("billing", nameserver="127.0.0.1:9876")
+    with Cluster() as cluster, pytest.raises(RemoteError, match="nobody"):
+        group_lag("nobody", namesrv=str(cluster.namesrv))

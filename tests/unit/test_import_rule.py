@@ -69,9 +69,11 @@ RULES: dict[str, frozenset[str]] = {
         }
     ),
     "idempotent": frozenset({"client", *PROCESS, "model"}),
-    # Of the store only what is made to be light: workers import it for each task.
+    # Of the store only what is made to be light: workers import it for each task. On the driver `lag` asks
+    # brokers about groups.
     "spark": frozenset(
         {
+            "admin",
             "bulk",
             "client",
             "model",

@@ -304,6 +304,7 @@ class QueryMessageRequestHeader(Header):
     """Code 12. Times are store times in ms, both included.
 
     With `unique_key_query` (`true`) the key is a unique id; Java's class does not have this field.
+    `index_type` is of Java 5.5: K for keys, U for unique ids, T for tags.
     """
 
     topic: str
@@ -312,6 +313,7 @@ class QueryMessageRequestHeader(Header):
     begin_timestamp: Int64
     end_timestamp: Int64
     unique_key_query: str | None = msgspec.field(name="_UNIQUE_KEY_QUERY", default=None)
+    index_type: str | None = None
 
 
 class QueryMessageResponseHeader(Header):

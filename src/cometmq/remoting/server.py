@@ -174,7 +174,7 @@ class RemotingServer:
             is_stranger=self._is_stranger,
             on_stranger=self._note_stranger,
             on_limit=self._handlers.limit_hits.hit,
-            new_protocol=self.new_connection,
+            new_protocol=lambda _: self.new_connection(),
             silent_timeout_s=self._silent_timeout_s,
             owner=self._owner,
         )

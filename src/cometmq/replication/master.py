@@ -111,7 +111,7 @@ class ReplicationMaster:
             mode=mode,
             admit=self._admit_arrival,
             on_limit=self._meet_limit,
-            new_protocol=lambda: SlaveConnection(self),
+            new_protocol=lambda _: SlaveConnection(self),
             silent_timeout_s=self.config.ha_housekeeping_interval / 1000,
             owner=self._owner,
         )

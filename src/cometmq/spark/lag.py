@@ -1,4 +1,5 @@
-"""Say how far each streaming query is behind its topics: a listener for Spark's driver.
+"""Say how far streaming queries are behind their topics, by a listener for Spark's driver, and how far a
+consumer group is.
 
     lag = LagListener()
     spark.streams.addListener(lag)
@@ -7,6 +8,10 @@
 
 Spark takes no metrics from sources in Python. It does take the ends of the queues
 (`reportLatestOffset`), which it reports with each batch beside the offsets that the batch reached.
+
+    group_lag("billing", namesrv="127.0.0.1:9876").progress.in_flight
+
+A group that consumes what a query wrote, or that a query commits for, is asked for at the brokers.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
@@ -23,8 +28,14 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from cometmq.admin.groups.pops import PoppedTopic
+from cometmq.admin.groups.records import GroupProgress
+from cometmq.admin.sync import AdminClient
+from cometmq.client.namespaces import Namespace
 from cometmq.model.queue import MessageQueue
+from cometmq.spark.connecting import CONNECTING, Connecting
 from cometmq.spark.live.options import LiveTable, offsets_of
+from cometmq.spark.options import Options
 
 _QUEUE: Final = ("query", "topic", "broker", "queue")
 # Queries that were started again a thousand times must not fill the memory.
@@ -150,6 +161,33 @@ class LagListener(StreamingQueryListener, Collector):
             gauge("batch_id", "The number of the last batch.", _QUEUE[:1]),
             gauge("batch_timestamp_seconds", "When the last batch began.", _QUEUE[:1]),
         ]
+
+
+class GroupLag(NamedTuple):
+    """How far a consumer group is: by queue, as `cometmq admin consumerProgress` prints it, and by topic
+    the messages that it has popped and not acknowledged, which are invisible until then or until their
+    time. `popped` is None where a broker does not say that, as Java's do not.
+    """
+
+    progress: GroupProgress
+    popped: list[PoppedTopic] | None
+
+
+def group_lag(group: str, **options: str) -> GroupLag:
+    """Ask the brokers how far a group is. The options are those by which the sources connect; with
+    `namespace` topics have it in front, as `consumerProgress` prints them.
+
+    Raises IllegalArgumentError for an option that does not fit, ConfigError for a file or variable that
+    cannot be read, RemoteError if no broker knows the group, and ServersFailedError if some broker does
+    not answer.
+    """
+    connecting = Connecting(Options("group_lag", options, CONNECTING, "function"))
+    access = connecting.parameters()
+    name = Namespace(access["namespace"]).wrap(group)
+    with AdminClient(
+        access["namesrv"], credentials=access["credentials"], tls=access["tls"]
+    ) as admin:
+        return GroupLag(admin.groups.progress(name), admin.groups.popped(name))
 
 
 def _offsets(text: str | None) -> dict[MessageQueue, int]:

@@ -182,7 +182,7 @@ class Door:
     `admit` says whether there is room for a connection that was just accepted, `on_leave` that it is
     closed, or served from now on. `is_stranger` says whether its peer is not served: it gets no
     handshake and takes no place from others, so `admit` is not asked; a few of them may stay until they
-    have sent something, and `on_stranger` is called for each that is closed here. `new_protocol` makes its protocol object then. `on_limit` gets the
+    have sent something, and `on_stranger` is called for each that is closed here. `new_protocol` makes the protocol object of an arrival then. `on_limit` gets the
     name of a limit that closed one. A guest that has sent
     nothing for `silent_timeout_s` is closed. For the loop's thread only.
     """
@@ -197,7 +197,7 @@ class Door:
         on_limit: Callable[[str], None] = lambda _: None,
         is_stranger: Callable[[Arrival], bool] = lambda _: False,
         on_stranger: Callable[[Arrival], None] = lambda _: None,
-        new_protocol: Callable[[], asyncio.Protocol],
+        new_protocol: Callable[[Arrival], asyncio.Protocol],
         silent_timeout_s: float,
         owner: TaskOwner,
     ) -> None:
@@ -358,7 +358,7 @@ class _Guest:
 
     async def _connect(self) -> None:
         try:
-            await self.arrival.connect(self._door.new_protocol())
+            await self.arrival.connect(self._door.new_protocol(self.arrival))
         except OSError as error:
             log.debug("connection lost at the door", peer=self.arrival.peer, reason=str(error))
 
@@ -426,7 +426,7 @@ class _Guest:
         self._leave()
         self._door.handshakes.outcomes[COMPLETED] += 1
         self._door.handshakes.ended(self)
-        return self._door.new_protocol()
+        return self._door.new_protocol(self.arrival)
 
 
 def handshake_reason(error: OSError) -> str:

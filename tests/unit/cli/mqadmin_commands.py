@@ -1,4 +1,4 @@
-"""List the commands of mqadmin 4.9.8 and 5.3.3 with their options.
+"""List the commands of mqadmin 4.9.8, 5.3.3 and 5.5.0 with their options.
 
 Each option is `letter/name`, with a * if it takes no value. `-n` is common to all and left out. Names
 that have blanks in mqadmin (`print log`) are as `cometmq admin` has them. The flag `-c/--cplus` of
@@ -27,8 +27,10 @@ brokerStatus b/brokerAddr c/clusterName
 queryMsgById i/msgId g/consumerGroup d/clientId s/sendMessage u/unitName t/topic
     f/bodyFormat c/cluster
 queryMsgByKey t/topic k/msgKey b/beginTimestamp e/endTimestamp m/maxNum c/cluster
+    p/keyType l/lastKey
 queryMsgByUniqueKey i/msgId g/consumerGroup d/clientId t/topic a/showAll* c/cluster
-queryMsgByOffset t/topic b/brokerName i/queueId o/offset f/bodyFormat
+    s/startTime e/endTime
+queryMsgByOffset t/topic b/brokerName i/queueId o/offset f/bodyFormat r/routeTopic
 queryMsgTraceById i/msgId t/traceTopic b/beginTimestamp e/endTimestamp c/maxNum
 printMsg t/topic c/charsetName s/subExpression b/beginTimestamp e/endTimestamp d/printBody
     l/lmqParentTopic
@@ -117,6 +119,13 @@ copyAcl f/fromBroker t/toBroker s/subjects
 rocksDBConfigToJson t/configType p/configPath e/exportFile j/jsonEnable c/cluster
     b/brokerAddr
 checkRocksdbCqWriteProgress c/cluster t/topic cf/checkFrom
+switchTimerEngine b/brokerAddr c/clusterName e/engineType
+getBrokerLiteInfo b/brokerAddr c/cluster d/showDetail
+getParentTopicInfo p/parentTopic
+getLiteTopicInfo p/parentTopic l/liteTopic s/showClientId
+getLiteClientInfo p/parentTopic g/group c/clientId s/showDetail
+getLiteGroupInfo p/parentTopic g/group l/liteTopic k/topK
+triggerLiteDispatch p/parentTopic g/group c/clientId b/brokerName
 """
 
 

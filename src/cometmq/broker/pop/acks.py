@@ -94,6 +94,12 @@ class AckHandler:
     ) -> RemotingCommand | None:
         """Hide a message for `invisible_time` ms from now on."""
         header = request.header
+        if header.suspend:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "suspend=true asks for a next delivery that does not count, which consumers of lite topics "
+                "need; there are none here, and each delivery counts: leave it out",
+            )
         self._check_queue(header.topic, header.queue_id)
         self._checks.invisible_time(header.invisible_time)
         low, high = self._range(header.topic, header.queue_id)

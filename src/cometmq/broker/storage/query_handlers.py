@@ -24,6 +24,8 @@ from cometmq.store.store import MessageStore
 
 # A client that looks for a unique id says so in a field that belongs to no header class.
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+# Java 5.5: MessageConst.INDEX_TAG_TYPE.
+_BY_TAG: Final = "T"
 # Room that a frame keeps for all but the records.
 _HEADER_ROOM: Final = 64 * 1024
 # How many messages are checked in one piece when some of them are hidden.
@@ -67,6 +69,12 @@ class QueryHandlers:
         Java also returns and counts messages of other keys and topics with the same hash.
         """
         header = request.header
+        if header.index_type == _BY_TAG:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"indexType={_BY_TAG} asks for messages by their tag, and only keys and unique ids are "
+                "indexed here; read the topic's messages of the tag (printMsg -t TOPIC -s TAG)",
+            )
         config = self._store.config
         limit = header.max_num
         if ext_of(request).get(_UNIQUE_KEY_QUERY) == "true":

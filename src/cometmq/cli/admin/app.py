@@ -111,6 +111,13 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "electMaster",
         "cleanBrokerMetadata",
         "exportMetadataInRocksDB",
+        "switchTimerEngine",
+        "getBrokerLiteInfo",
+        "getParentTopicInfo",
+        "getLiteTopicInfo",
+        "getLiteClientInfo",
+        "getLiteGroupInfo",
+        "triggerLiteDispatch",
     ),
 }
 # Other names of commands that mqadmin knows.

@@ -52,6 +52,8 @@ _BEGIN: Final = (
 )
 Begin = Annotated[int | None, _time("-b", "--beginTimestamp", _BEGIN)]
 BeginS = Annotated[int | None, _time("-s", "--beginTimestamp", _BEGIN)]
-End = Annotated[
-    int | None, _time("-e", "--endTimestamp", "Only messages that were stored until this time.")
-]
+_END: Final = "Only messages that were stored until this time."
+End = Annotated[int | None, _time("-e", "--endTimestamp", _END)]
+# queryMsgByUniqueKey has names of its own.
+StartTime = Annotated[int | None, _time("-s", "--startTime", _BEGIN)]
+EndTime = Annotated[int | None, _time("-e", "--endTime", _END)]

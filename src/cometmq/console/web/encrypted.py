@@ -73,7 +73,7 @@ class Encrypted:
             mode="permissive",
             admit=self._admit,
             on_limit=lambda limit: on_limit(_NAMES[limit]),
-            new_protocol=new_protocol,
+            new_protocol=lambda _: new_protocol(),
             silent_timeout_s=HANDSHAKE_S,
             owner=owner,
         )

@@ -68,7 +68,10 @@ class PopProgressRequestHeader(Header):
 
 
 class ChangeInvisibleTimeRequestHeader(Header):
-    """Code 200053. The message stays hidden for `invisible_time` ms from now on."""
+    """Code 200053. The message stays hidden for `invisible_time` ms from now on.
+
+    With `suspend` (5.5) Java's broker does not count the delivery that follows.
+    """
 
     consumer_group: str
     topic: str
@@ -77,6 +80,7 @@ class ChangeInvisibleTimeRequestHeader(Header):
     offset: Int64
     invisible_time: Int64
     lite_topic: str | None = None
+    suspend: bool | None = None
 
 
 class ChangeInvisibleTimeResponseHeader(Header):

@@ -7,6 +7,7 @@ from typing import Final
 
 from cometmq.access.config import AccessConfig
 from cometmq.errors import ConfigError
+from cometmq.runtime.sockets.address_list import AddressList
 from cometmq.tls.config import TlsConfig
 
 # A connection that has sent nothing at all is closed after this time.
@@ -32,6 +33,8 @@ class FrontConfig(TlsConfig):
     tls_test_mode_enable: bool = field(default=False, metadata={"key": "tlsTestModeEnable"})
     max_connections: int = field(default=_CONNECTIONS, metadata={"min": 1})
     max_connections_per_address: int = field(default=_CONNECTIONS_PER_ADDRESS, metadata={"min": 0})
+    # The addresses and networks of balancers whose HAProxy header names the clients; empty for none.
+    haproxy_from: str = field(default="", metadata={"key": "haproxyFrom"})
     # The cluster whose brokers know the users.
     rocketmq_cluster_name: str = field(
         default="DefaultCluster", metadata={"key": "rocketMQClusterName"}
@@ -42,6 +45,10 @@ class FrontConfig(TlsConfig):
     metrics_exporter_type: str = "DISABLE"
     metrics_prom_exporter_host: str = ""
     metrics_prom_exporter_port: int = field(default=5557, metadata={"min": 0, "max": 65535})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        AddressList("haproxyFrom", self.haproxy_from)
 
     @property
     def makes_certificate(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from functools import partial
 from typing import Final
 
 from cometmq.errors import ConfigError
@@ -17,11 +18,12 @@ from cometmq.logs.rare_line import RareLine
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy.configuration import front_config
 from cometmq.proxy.configuration.front_config import FrontConfig
+from cometmq.proxy.port.balancers import BEGINNINGS, Balancers
 from cometmq.proxy.port.relay import Side
 from cometmq.proxy.port.requests_begun import RequestsBegun
 from cometmq.remoting.server import ConnectionCounts
 from cometmq.runtime.host.process_limits import descriptors_for_connections
-from cometmq.runtime.sockets.address_list import plain_ip
+from cometmq.runtime.sockets.address_list import AddressList
 from cometmq.runtime.sockets.addresses import bare_host, join_address, network_of
 from cometmq.runtime.sockets.arrivals import Arrival, ArrivalListener, bound_sockets
 from cometmq.runtime.sockets.private import PrivateSockets
@@ -35,8 +37,6 @@ _BACKLOG: Final = 1024
 _SWEEP_S: Final = 1.0
 # A connection may stay silent for this long before it makes room for others.
 _SILENT_AT_LEAST_S: Final = 1.0
-# The beginnings of HAProxy's PROXY protocol, versions 1 and 2.
-_HAPROXY: Final = (b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n")
 # The address of a caller that came by no connection of the port: there is none.
 _NOBODY: Final = "unknown"
 
@@ -59,11 +59,8 @@ class _Relay:
 
     __slots__ = ("client", "peer", "peer_ip", "server")
 
-    def __init__(self, client: Side) -> None:
-        assert client.transport is not None, "it is connected"
-        found = client.transport.get_extra_info("peername") or ("", 0)
-        self.peer_ip = plain_ip(str(found[0]))
-        self.peer = join_address(self.peer_ip, int(found[1]))
+    def __init__(self, arrival: Arrival, client: Side) -> None:
+        self.peer_ip, self.peer = arrival.peer_ip, arrival.peer
         self.client = client
         self.server: Side | None = None
 
@@ -108,9 +105,16 @@ class Front:
             admit=self._admit,
             on_leave=lambda arrival: self._counts.free(arrival.peer_ip),
             on_limit=hits.hit,
-            new_protocol=lambda: Side(self._connected, self._client_lost),
+            new_protocol=lambda arrival: Side(partial(self._connected, arrival), self._client_lost),
             silent_timeout_s=front_config.SILENT_TIMEOUT_S,
             owner=self._owner,
+        )
+        self._balancers = Balancers(
+            AddressList("haproxyFrom", config.haproxy_from),
+            self._door.arrived,
+            hits.hit,
+            most=config.max_connections,
+            timeout_s=front_config.SILENT_TIMEOUT_S,
         )
 
     @property
@@ -126,7 +130,7 @@ class Front:
     @property
     def open_count(self) -> int:
         """Return how many connections are open, with those that are not served yet."""
-        return len(self._relays) + len(self._door.guests)
+        return len(self._relays) + len(self._door.guests) + self._balancers.waiting_count
 
     @property
     def request_bytes(self) -> int:
@@ -144,7 +148,7 @@ class Front:
             sockets = await bound_sockets(bare_host(host), port, shares_port=self._shares_port)
         except OSError as error:
             raise _cannot_listen(host, port, error) from error
-        self._listener = ArrivalListener(sockets, self._door.arrived, _BACKLOG)
+        self._listener = ArrivalListener(sockets, self._balancers.arrived, _BACKLOG)
 
     async def start(self) -> None:
         """Listen; gRPC's server listens already. Raises ConfigError if another process took the port meanwhile."""
@@ -160,6 +164,7 @@ class Front:
         self._is_closing = True
         if self._listener is not None:
             self._listener.close()
+        self._balancers.close()
         self._door.close()
 
     async def close(self) -> None:
@@ -228,26 +233,28 @@ class Front:
             return None
         return limit, reason
 
-    def _connected(self, client: Side) -> None:
+    def _connected(self, arrival: Arrival, client: Side) -> None:
         if self._is_closing:
             client.cut()
             return
-        relay = self._relays[client] = _Relay(client)
+        relay = self._relays[client] = _Relay(arrival, client)
         client.requests = RequestsBegun(self._longest_request_bytes, self._on_request_bytes)
         client.check_first = lambda data: self._may_begin(relay, data)
         self._counts.take(relay.peer_ip)
         self._owner.spawn(self._connect(relay), "relay", log_failure=False)
 
     def _may_begin(self, relay: _Relay, data: bytes) -> bool:
-        """Return False for the header of a balancer, and close its connection: gRPC's library would close it without a word."""
-        if not data.startswith(_HAPROXY):
+        """Return False for the header of a balancer that is not in haproxyFrom, and close its connection: gRPC's library would close it
+        without a word.
+        """
+        if not data.startswith(BEGINNINGS):
             return True
         if refused := self._refusals.count():
             log.warning(
-                "connections refused: they begin with HAProxy's header, which this proxy does not read",
+                "connections refused: they begin with HAProxy's header, and their addresses are not in haproxyFrom",
                 peer=relay.peer,
                 refused=refused,
-                remedy="leave out send-proxy and send-proxy-v2 in the balancer",
+                remedy="name the balancer's address in haproxyFrom, or leave out send-proxy and send-proxy-v2 in it",
             )
         relay.client.cut()
         return False

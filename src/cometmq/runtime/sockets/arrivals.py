@@ -90,6 +90,16 @@ class Arrival:
         except OSError:
             return None
 
+    def discard(self, count: int) -> None:
+        """Take the first `count` bytes off the connection; they have come."""
+        assert self._socket is not None, "the arrival is closed"
+        with suppress(OSError):  # the peer has reset it; the next reader learns of it
+            self._socket.recv(count)
+
+    def comes_from(self, ip: str, port: int) -> None:
+        """Have the peer be the client that a balancer names."""
+        self.peer_ip, self.peer = ip, join_address(ip, port)
+
     @property
     def has_left(self) -> bool:
         """Return whether the peer has closed, as far as this machine knows."""

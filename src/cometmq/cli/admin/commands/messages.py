@@ -12,7 +12,7 @@ from cometmq.cli.admin.command import TRUTH, Run, command, truth
 from cometmq.cli.admin.commands import message_view as view
 from cometmq.cli.admin.commands.message_view import BodyFormat, BodyPath
 from cometmq.cli.admin.output import Column, Form, as_time
-from cometmq.cli.admin.time_range import Begin, End
+from cometmq.cli.admin.time_range import Begin, End, EndTime, StartTime
 from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError, ServersFailedError
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ _FOUND: Final = (
     Column("offsetMsgId", "OffsetID"),
 )
 _SHOWN_IDS: Final = 5
+# Java: MessageConst.INDEX_KEY_TYPE.
+_KEYS: Final = "K"
 _WOULD: Final = (Column("msgId", "Message ID"), Column("result", "Result"))
 
 
@@ -136,9 +138,22 @@ async def query_by_key(
         typer.Option("-m", "--maxNum", min=1, max=10_000, help="The most messages of each broker."),
     ] = 64,
     cluster: InCluster = None,
+    key_type: Annotated[str, typer.Option("-p", "--keyType", hidden=True)] = _KEYS,
+    last_key: Annotated[str | None, typer.Option("-l", "--lastKey", hidden=True)] = None,
 ) -> None:
     """List the messages that have a key, oldest first."""
     from cometmq.protocol.redrive import NO_END_MS
+
+    if key_type != _KEYS:
+        raise ConfigError(
+            f"--keyType={key_type:.40}: CometMQ's brokers index keys ({_KEYS}) and no tags; list the "
+            f"messages of a tag with printMsg -t {topic} -s {key}, which works at Java's brokers, too"
+        )
+    if last_key is not None:
+        raise ConfigError(
+            "--lastKey begins the next page of Java's index in RocksDB: ask for all messages at once "
+            "with a larger --maxNum, or from a later time on with --beginTimestamp"
+        )
 
     found, is_all = await _searched(
         run,
@@ -179,15 +194,26 @@ async def query_by_unique_key(
     encoding: BodyFormat = "utf-8",
     cluster: InCluster = None,
     body_path: BodyPath = None,
+    begin: StartTime = None,
+    end: EndTime = None,
 ) -> None:
     """Show the message with a unique id, and which groups consumed it."""
+    from cometmq.protocol.redrive import NO_END_MS
+
     [one] = _ids(msg_id, most=1)
     _check_again(group, client)
     found, is_all = await _searched(
-        run, run.admin.messages.by_unique_id(topic, one, cluster=cluster)
+        run,
+        run.admin.messages.by_unique_id(
+            topic,
+            one,
+            begin_ms=begin or 0,
+            end_ms=NO_END_MS if end is None else end,
+            cluster=cluster,
+        ),
     )
     if not found:
-        _missing(run, one, topic, is_all=is_all)
+        _missing(run, one, topic, is_all=is_all, in_time=begin is not None or end is not None)
     elif group is not None and client is not None:
         if _is_meant(run, one, found, acts=True):
             await _consume(run, {one: found[0]}, group, client)
@@ -208,10 +234,16 @@ async def query_by_offset(
     offset: Annotated[int, typer.Option("-o", "--offset", min=0, help="The offset in it.")],
     encoding: BodyFormat = "utf-8",
     body_path: BodyPath = None,
+    route_topic: Annotated[str | None, typer.Option("-r", "--routeTopic", hidden=True)] = None,
 ) -> None:
     """Show the message of a queue at an offset, and which groups consumed it."""
     from cometmq.model.queue import MessageQueue
 
+    if route_topic is not None:
+        raise ConfigError(
+            "--routeTopic: CometMQ has no light message queues, which have no route of their own; "
+            "leave it out"
+        )
     queue = MessageQueue(topic, broker, queue_id)
     message = await run.admin.messages.by_offset(queue, offset)
     if message is None:
@@ -310,9 +342,16 @@ def _is_meant(run: Run, msg_id: str, found: Sequence[MessageExt], *, acts: bool)
     return False
 
 
-def _missing(run: Run, msg_id: str, topic: str, *, is_all: bool) -> None:
+def _missing(run: Run, msg_id: str, topic: str, *, is_all: bool, in_time: bool = False) -> None:
     if not is_all:
         run.failed(f"message {msg_id}", "no broker that answers has it; another broker may have it")
+        return
+    if in_time:
+        run.failed(
+            f"message {msg_id}",
+            f"topic {topic} has none with this id that was stored in this time; leave out --startTime "
+            "and --endTime",
+        )
         return
     run.failed(
         f"message {msg_id}",

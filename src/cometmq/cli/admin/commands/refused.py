@@ -32,6 +32,14 @@ _ROCKSDB: Final = (
     "offsets are JSON files below config/ of the store; use mqadmin beside a broker of Java, or "
     "rocksDBConfigToJson to ask one"
 )
+_TIMER: Final = (
+    "CometMQ's brokers deliver delayed messages by one engine, which reads them from the log: there is "
+    "nothing to switch to; switch brokers of Java with mqadmin"
+)
+_LITE: Final = (
+    "CometMQ has no lite topics (RocketMQ 5.5): use a topic of the type NORMAL or FIFO, and message "
+    "groups or tags in place of lite topics; look at lite topics of Java with mqadmin"
+)
 
 
 class _Refused(NamedTuple):
@@ -91,6 +99,35 @@ REFUSED: Final[dict[str, _Refused]] = {
         "Export topics and groups out of RocksDB's files.",
         _ROCKSDB,
         "p/path t/configType j/jsonEnable",
+    ),
+    "switchTimerEngine": _Refused(
+        "Have brokers keep delayed messages in RocksDB, or in files.",
+        _TIMER,
+        "b/brokerAddr c/clusterName e/engineType",
+    ),
+    "getBrokerLiteInfo": _Refused(
+        "Show how many lite topics brokers have.", _LITE, "b/brokerAddr c/cluster d/showDetail"
+    ),
+    "getParentTopicInfo": _Refused(
+        "Show how many lite topics a topic has.", _LITE, "p/parentTopic"
+    ),
+    "getLiteTopicInfo": _Refused(
+        "Show the offsets and subscribers of a lite topic.",
+        _LITE,
+        "p/parentTopic l/liteTopic s/showClientId",
+    ),
+    "getLiteClientInfo": _Refused(
+        "Show the lite topics of a client.", _LITE, "p/parentTopic g/group c/clientId s/showDetail"
+    ),
+    "getLiteGroupInfo": _Refused(
+        "Show how far a group is behind in lite topics.",
+        _LITE,
+        "p/parentTopic g/group l/liteTopic k/topK",
+    ),
+    "triggerLiteDispatch": _Refused(
+        "Have brokers deliver lite topics again.",
+        _LITE,
+        "p/parentTopic g/group c/clientId b/brokerName",
     ),
 }
 
