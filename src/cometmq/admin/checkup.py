@@ -343,7 +343,7 @@ class ClusterCheckup:
     # Asking
 
     async def _connected(self, address: str) -> str:
-        """Connect to a server, and return the address with its name replaced by what it means.
+        """Connect to a server, and return the address with its name replaced by the IP address.
 
         With TLS the name stays.
         """

@@ -1,4 +1,4 @@
-"""Name what the services of a broker share, and what a service is."""
+"""Define the parts that the services of a broker share, and the class of services."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def check_single(root: Path, broker_name: str) -> None:
 
 
 def _mark_of(directory: Path) -> str:
-    """Return by what a directory is known to be the store of one broker, "" if it is none.
+    """Return the file that shows that a directory is the store of one broker, "" if it is none.
 
     A commit log that lies elsewhere may have the logs of several brokers beneath `commitlog`. Of a
     directory of another user nothing is known; a broker that opens it says so with the remedy.

@@ -428,8 +428,8 @@ class MessageStore:
             return queue
         pending = self._pending_queues.get((topic, queue_id))
         if pending is None:
-            # The broker's own services (transactions, delayed messages) look at once at what they
-            # have stored.
+            # The broker's own services (transactions, delayed messages) look at once at messages
+            # that they have stored.
             at_once = self._make_readable if is_system_topic(topic) else None
             pending = self._pending_queues[topic, queue_id] = PendingQueue(queue, at_once)
         return pending
@@ -690,7 +690,7 @@ class MessageStore:
         if record.offset < self._ledger.deleted.get(record.topic, 0):
             # The queue has other messages at the same offsets, since its topic was made again.
             return True
-        # A body may hold what looks like a record at that very place.
+        # A body may hold bytes that look like a record at that very place.
         if record.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT, TRANSACTION_COMMIT):
             return True
         queue = self.queues.find(record.topic, record.queue_id)

@@ -179,7 +179,7 @@ class Accounts(Room):
 
 
 def _permission(text: str | None) -> str | None:
-    # A broker would take what it does not know for DENY.
+    # A broker would take an unknown permission for DENY.
     if text is not None and text not in PERMISSIONS:
         raise IllegalArgumentError(
             f"{text!r:.80} is no permission; give one of {', '.join(PERMISSIONS)}"

@@ -216,8 +216,8 @@ class Access(Accounts):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Add to what a subject such as `User:name` may do; its resources must have no policy
-        yet.
+        """Give a subject such as `User:name` further rights; it must have no policy for these
+        resources yet.
         """
         return await self._put(
             requests.AUTH_CREATE_ACL,

@@ -1,7 +1,7 @@
 """Know the settings of brokers: their defaults, and whether a change takes effect without a restart.
 
-`broker_settings.json` holds what the configurations of this release and of Apache RocketMQ 5.5.0 have
-where nobody sets them, except what depends on the machine. Tests compare it with both brokers.
+`broker_settings.json` holds the default values of this release and of Apache RocketMQ 5.5.0, except
+those that depend on the machine. Tests compare it with both brokers.
 """
 
 from __future__ import annotations

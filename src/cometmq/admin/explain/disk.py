@@ -105,7 +105,7 @@ def judge(
     settings: Told[Mapping[str, str]] | None,
     unasked: tuple[Unasked, ...] = (),
 ) -> Reason:
-    """Say what one broker deletes next, by what it reported."""
+    """Say what one broker deletes next, by its report."""
     if info is None:
         return away(place, unasked)
     evidence = [

@@ -13,7 +13,7 @@ from cometmq.model.reports.finding import Severity
 
 
 class Cause(Enum):
-    """Names what explains an answer. The values are what `cometmq explain -o json` prints."""
+    """Names what explains an answer. The values are those that `cometmq explain -o json` prints."""
 
     # Why is this group behind?
     CAUGHT_UP = "caught-up"
@@ -184,7 +184,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageExplanation(Explanation):
-    """Says where a message is stored, and what became of it in each group.
+    """Says where a message is stored, and its state in each group.
 
     `copies` are those in its topic, oldest first; there are several if a send was repeated. Their
     bodies are as they are stored: compressed if the producer compressed them.
@@ -210,10 +210,11 @@ class DiskExplanation(Explanation):
 
 @dataclass(frozen=True, slots=True)
 class RestartCost:
-    """Says what a broker's restart costs; None stands for what the broker does not report.
+    """Says what a broker's restart costs; None stands for figures that the broker does not report.
 
     After a clean stop the broker reads `clean_bytes` of its log before it serves, after a crash
-    `crash_bytes`. The times follow from what its last start took, or from an assumed rate.
+    `crash_bytes`. The times are computed from the duration of its last start, or from an assumed
+    rate.
     """
 
     broker_name: str

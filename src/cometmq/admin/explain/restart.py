@@ -134,7 +134,7 @@ async def _of_broker(
 
 
 def cost(facts: RestartFacts) -> RestartCost:
-    """Compute the cost from what the broker reported."""
+    """Compute the cost from the broker's report."""
     info: Mapping[str, str] = facts.info.value if facts.info is not None else {}
     clean, crash = _figure(info, "restartLogBytes"), _figure(info, "restartLogBytesAfterCrash")
     queues = _figure(info, "restartQueues")
@@ -161,7 +161,7 @@ def cost(facts: RestartFacts) -> RestartCost:
 def judge(
     facts: RestartFacts, everywhere: list[Place], unasked: tuple[Unasked, ...] = ()
 ) -> list[Reason]:
-    """Say what the restart of one broker costs, by what it reported."""
+    """Say what the restart of one broker costs, by its report."""
     place = facts.place
     if facts.info is None:
         return [away(place, unasked)]

@@ -82,7 +82,7 @@ class Explanations(Room):
         deadline_s: float = DEADLINE_S,
         on_step: Step | None = None,
     ) -> MessageExplanation:
-        """Say where a message is, and what became of it in each group of its topic or in one.
+        """Say where a message is, and its state in each group of its topic or in one.
 
         `message_id` is an offset id or, with the topic, a unique id. Raises IllegalArgumentError for
         an id that no broker of the cluster has made, if no topic is named, and RemoteError

@@ -32,7 +32,7 @@ _MAX_MESSAGE_SIZE: Final = "4194304"
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """Holds what one broker reports; None stands for what it did not report.
+    """Holds what one broker reports; None stands for facts that it did not report.
 
     `topic` has None if the broker has no such topic, `model` the topic that new ones are made of.
     """
@@ -365,7 +365,7 @@ def _of_permission(broker: BrokerFacts) -> Iterator[Reason]:
 
 
 def _of_route(facts: WriteFacts, broker: BrokerFacts) -> Iterator[Reason]:
-    """Compare the route with what the broker itself says."""
+    """Compare the route with the broker's own report."""
     if facts.route is None or broker.topic is None or broker.topic.value is None:
         return
     config, name = broker.topic.value, broker.place.name

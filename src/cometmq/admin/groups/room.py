@@ -374,10 +374,10 @@ class Groups(GroupReading):
     ) -> MemberOffsets:
         """Return the offsets of a topic as each member of the group knows them, by client id.
 
-        Members answer for themselves, so they may be ahead of what the brokers store. Raises
-        RemoteError: SUBSCRIPTION_GROUP_NOT_EXIST for a group that no broker has, CONSUMER_NOT_ONLINE
-        for one without a member, or without the member `client_id`. The results of a
-        ServersFailedError are what members report through each of the other brokers;
+        Members answer for themselves, so they may be ahead of the offsets that brokers store.
+        Raises RemoteError: SUBSCRIPTION_GROUP_NOT_EXIST for a group that no broker has,
+        CONSUMER_NOT_ONLINE for one without a member, or without the member `client_id`. The results
+        of a ServersFailedError are what members report through each of the other brokers;
         `joined_offsets` joins them.
         """
         header = GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)

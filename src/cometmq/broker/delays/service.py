@@ -193,7 +193,7 @@ class Delays(Service):
         self._on_disk = state
 
     def _capture(self) -> None:
-        """Capture the progress, if it says more than what is saved."""
+        """Capture the progress, if it goes beyond the saved one."""
         state = self._progress()
         saved = self._saved
         same = (

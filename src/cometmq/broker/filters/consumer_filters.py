@@ -32,7 +32,7 @@ log = get_logger(__name__)
 # As in Java, a group that was alive at the stop counts at the start as dead for so long.
 _DEAD_BEFORE_RESTART_MS = 30_000
 # Characters of all expressions, each of which counts for some more. The whole table is written when
-# an expression is replaced, and what a group has left stays for a day.
+# an expression is replaced, and expressions that a group has left stay for a day.
 MAX_FILTER_CHARACTERS: Final = 8 * 1024 * 1024
 _COUNTED_FOR_EACH: Final = 1_000
 # Work for the bit map of one message while the store recovers.

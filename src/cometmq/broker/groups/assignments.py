@@ -66,7 +66,7 @@ class Assignments:
         """Return the queues of the topic that one member is to consume.
 
         Without a route, without a member or with an unknown strategy the answer has no list: the
-        client then keeps what it has, as with Java's broker.
+        client then keeps its queues, as with Java's broker.
         """
         body = requests.QUERY_ASSIGNMENT.typed_body(call)
         route = await self._route_of(body.topic)

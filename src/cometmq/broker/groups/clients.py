@@ -2,7 +2,7 @@
 
 Java: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelInfo.
 
-Longer than 500 lines: members, subscriptions, their index and what they count for change together.
+Longer than 500 lines: members, subscriptions, their index and their limits change together.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class ConsumerGroup:
     """The live members of a consumer group and the topics that they subscribe to.
 
     `fingerprint` is that of the last heartbeat that named the group: 0 if that heartbeat had none,
-    None before the first heartbeat. `subscription_bytes` is what the subscriptions take, and
-    `brought_by` the connection that changed them last.
+    None before the first heartbeat. `subscription_bytes` is the memory that the subscriptions take,
+    and `brought_by` the connection that changed them last.
     """
 
     name: str

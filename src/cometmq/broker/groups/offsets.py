@@ -194,8 +194,8 @@ class ConsumerOffsetManager:
         of later commits. Offsets that the master does not have stay, too. Beyond `max_count` no new
         offset is taken.
 
-        `asked_at` is what `commits_here` was when the master was asked. Its answer may be older
-        than a later commit here, which stays unless the master's consumers were reset.
+        `asked_at` is the value that `commits_here` had when the master was asked. Its answer may be
+        older than a later commit here, which stays unless the master's consumers were reset.
 
         Resets that the master's members have not followed yet are kept for the time when this
         broker becomes the master; before that no consumer is reset here.

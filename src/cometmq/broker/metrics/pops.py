@@ -1,4 +1,6 @@
-"""Collect what groups have popped and not acknowledged, and what of it was delivered again."""
+"""Collect figures of messages that groups have popped and not acknowledged, and of those that were
+delivered again.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class _Sum:
 
 
 class PopMessages:
-    """Collects the table of what is in flight. For the loop's thread only."""
+    """Collects figures of the table of messages in flight. For the loop's thread only."""
 
     def __init__(self, parts: Parts, state: PopState, pairs: PairSlots) -> None:
         self._now_ms = parts.clock.now_ms

@@ -32,7 +32,7 @@ class AddressWarnings:
     def advertise(self, ip: str, address: str, bound: str) -> None:
         """Take the address that clients are sent to, and the one listened on.
 
-        `ip` is what the name in `address` means here.
+        `ip` is the address that the name in `address` has here.
         """
         if ":" in ip and bound == ANY_IPV4:
             log.warning(

@@ -130,7 +130,7 @@ class BrokerStats:
 
     def _counters(self, is_full: bool) -> Iterator[tuple[StatsItem, Totals]]:
         yield self._broker, self._broker_totals()
-        # Copies, because what is counted may change between two slices.
+        # Copies, because counters may come and go between two slices.
         for topic, put in list(self._store.queues.put_totals.items()):
             if put.message_count:
                 yield self._topic_item(topic, put), _topic_totals(put)

@@ -1,4 +1,4 @@
-"""Name the changes of what groups have in flight, and encode them for the log.
+"""Define the changes of the messages that groups have in flight, and encode them for the log.
 
 Each change is a line of an internal topic before it counts. So the last round of snapshots and the
 changes since then give the table again, after a kill and on a slave that becomes the master. A
@@ -124,7 +124,7 @@ class Snapshot(Change, tag=12, frozen=True):
 
 
 class OrderSnapshot(Change, tag=13, frozen=True):
-    """This is what is in flight in order of a queue."""
+    """These are the messages of a queue that are in flight in order."""
 
     popped_ms: int
     next_offset: int

@@ -37,7 +37,7 @@ class PopLog:
         # Bytes that were written since then, and by the round itself.
         self._tail_bytes = 0
         self._round_bytes = 0
-        # The round under way, and what `start` and the counts will be when it is complete.
+        # The round under way, and the values of `start` and the counts when it is complete.
         self._round: Iterator[list[AnyChange]] | None = None
         self._round_start = 0
         self._bytes_of_round = 0

@@ -1,4 +1,6 @@
-"""Report what a group has in flight, and what became of one message: code 30005 (Java has none)."""
+"""Report the messages that a group has in flight, and the state of one message: code 30005 (Java
+has none).
+"""
 
 from __future__ import annotations
 

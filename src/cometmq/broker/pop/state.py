@@ -1,4 +1,5 @@
-"""Join the table of what is in flight with the store: changes go to the log, committed offsets to the groups' table.
+"""Join the table of messages in flight with the store: changes go to the log, committed offsets to
+the groups' table.
 
 For the loop's thread only, except for `open`, which reads the log in any thread before there is a loop's work.
 """

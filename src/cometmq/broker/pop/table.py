@@ -32,7 +32,7 @@ class QueueState:
         self.next_offset = 0
         self.hidden = InFlight()
         self.order: Ordered | None = None
-        # The time for which the table has it in the list of what becomes visible.
+        # The time for which the table has it in the list of messages that become visible.
         self.armed_for_ms = NEVER_MS
         # How many were delivered again since the start, for metrics.
         self.revived_count = 0

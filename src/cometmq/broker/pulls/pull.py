@@ -89,8 +89,8 @@ HEARTBEAT_WAIT_S: float = 1.0
 _AHEAD: Final = frozenset(
     {ResponseCode.SUBSCRIPTION_NOT_LATEST, ResponseCode.FILTER_DATA_NOT_LATEST}
 )
-# How often a pull waits for the disk: for its part of the queue, for its messages, and once more where
-# memory is so short that what was read is gone again.
+# How often a pull waits for the disk: for its part of the queue, for its messages, and once more
+# where memory is so short that the pages are gone again.
 _MOST_READS: Final = 3
 
 

@@ -65,7 +65,7 @@ _LOOK_COST: Final = 150
 _FREE_LOOKS: Final = 64
 # A message looks at so many requests that share it, and then takes them whatever their filters say.
 _LOOKS_OF_SHARES: Final = 1_024
-# The garbage collector looks at what is new after so many requests have begun to wait.
+# The garbage collector looks at new objects after so many requests have begun to wait.
 _WAITS_UNSEEN: Final = 256
 # Limits of requests in a state. Not `Final`, so that tests may set them before a broker is made.
 MAX_PULLS_AHEAD: int = 10_000
@@ -79,7 +79,7 @@ _ARRIVED: Final = Reason.ARRIVED
 
 
 class Waiting:
-    """The table; see the module. `work` is what filters may do in a turn of the loop.
+    """The table; see the module. `work` is the budget of filters in a turn of the loop.
 
     Messages that arrive in one turn of the loop wake a request once, at the end of the turn, so that it finds
     all of them. Matching an arrival with the requests is charged to `work`; once that is spent, an arrival wakes

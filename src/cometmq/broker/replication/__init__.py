@@ -1,1 +1,3 @@
-"""The broker's part in replication: what a slave serves and what it copies from its master."""
+"""The broker's part in replication: the requests that a slave serves, and the tables that it copies
+from its master.
+"""

@@ -309,7 +309,9 @@ class Replication(Service):
         self.master.release()
 
     async def _commit(self) -> None:
-        """Let slaves have what waits in the transient store pool; nothing commits it any more."""
+        """Give slaves the bytes that wait in the transient store pool, which nothing commits any
+        more.
+        """
         master, store = self.master, self._parts.store
         assert master is not None, "only masters serve"
         if not store.config.uses_transient_pool:

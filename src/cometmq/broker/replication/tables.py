@@ -76,7 +76,7 @@ _UNKNOWN_TOPIC_PAUSE_S: Final = 0.5
 # Waits between two attempts to find out who the master is.
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 5.0
-# Our log is looked at so often for what a copy of offsets waits for.
+# How often a copy of offsets looks whether our log has got as far as it waits for.
 _COVERED_PERIOD_S: Final = 0.5
 _TIMEOUT_S: Final = 10.0
 # By request code: the type of a table's entries, and the table's name in the answer and here.
@@ -169,8 +169,8 @@ class MasterTables:
         self.unknown = UnknownTopics(parts.store, parts.topics, parts.groups)
         self._offsets_copy: asyncio.Task[None] | None = None
         # Grows with each connection to a master, and whenever offsets go with a topic or a group.
-        # Offsets that were asked for before may speak of messages that the master has lost since,
-        # by a power cut, or of what has gone.
+        # Offsets that were asked for before may be those of messages that the master has lost
+        # since, by a power cut, or of topics and groups that are gone.
         self._era = 0
         # By request code: a digest of the last answer that was taken over.
         self._known: dict[int, bytes] = {}

@@ -125,7 +125,7 @@ class Redrives:
         self._file = JsonFile(directory / "redrives.json", files=files)
         self._states: dict[str, RedriveState] = {}
         # Progress of the redrives under way. It is kept apart from `_states`, which get it only
-        # when the disk has what it says.
+        # when the disk has the letters that it counts.
         self._running: dict[str, RedriveState] = {}
 
     def open(self) -> None:

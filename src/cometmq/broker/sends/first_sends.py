@@ -28,7 +28,7 @@ from cometmq.runtime.tasks import TaskOwner
 
 SendRequest = Request[SendMessageRequestHeader] | Request[SendMessageRequestHeaderV2]
 
-# Limits of what waits: a disk that hangs must not fill the memory.
+# Limits of the sends that wait: a disk that hangs must not fill the memory.
 MAX_FIRST_SENDS: Final = 50_000
 # Two connections may have as much waiting as `maxBytesInFlightPerConnection` lets one have.
 MAX_FIRST_SEND_BYTES: Final = 128 * 1024 * 1024

@@ -76,7 +76,7 @@ class FlushTimers:
         self._store = store
         self._flusher = flusher
         self._clock = clock
-        # All of it rests together, because what one finishes may be the beginning of another.
+        # All of it rests together, because one piece of work may begin where another ends.
         self._work = OnDemand(tasks, self._idle_s, store.at_growth)
         # Say for each flush whether it has something to do.
         self._waits: list[Callable[[], bool]] = []

@@ -54,7 +54,7 @@ class QueueQuery:
     async def query(
         self, connection: Connection, call: Request[QueryConsumeQueueRequestHeader]
     ) -> RemotingCommand:
-        """Return units as they lie on disk, both ends of the queue, and what a group selects."""
+        """Return units as they lie on disk, both ends of the queue, and a group's subscription."""
         header = call.header
         queue = self._store.queues.find(header.topic, header.queue_id)
         if queue is None:

@@ -126,8 +126,8 @@ class TopicJournal:
         self._folded = 0
         self._base = DataVersion()
         self._fold_due = False
-        # `topics.json` is being written with the last change, and what waits for the disk waits for
-        # that, too.
+        # `topics.json` is being written with the last change, and requests that wait for the disk
+        # wait for that, too.
         self._folds_at_once = False
         # The journal, or `topics.json`, has all changes up to this position.
         self._journaled = 0

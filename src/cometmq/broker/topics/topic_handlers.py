@@ -163,8 +163,8 @@ class TopicHandlers:
     async def delete(
         self, connection: Connection, call: Request[DeleteTopicRequestHeader]
     ) -> RemotingCommand:
-        """Delete a topic, its queues and what groups have consumed of it; one that is not there is
-        deleted, too, as in Java.
+        """Delete a topic, its queues and the offsets of groups in it. For a topic that does not
+        exist this succeeds, too, as in Java.
         """
         name = call.header.topic
         if not name or name.isspace():
@@ -177,8 +177,8 @@ class TopicHandlers:
         return await self._settled()
 
     async def remove(self, name: str) -> None:
-        """Remove a topic, its queues and what groups have consumed of it. Raises Refused if that
-        cannot be written down.
+        """Remove a topic, its queues and the offsets of groups in it. Raises Refused if that cannot
+        be written down.
         """
         # A part that keeps a queue of it lets go, and gets it again when it is another.
         self._topics.queues_removed(name)

@@ -362,7 +362,7 @@ class Transactions:
             self.ops.add_nothing()
 
     def publish_progress(self) -> None:
-        """Move the group's offsets on to what the disk has; call it now and then."""
+        """Move the group's offsets on as far as the disk has the log; call it now and then."""
         captured = self._unpublished
         if captured is not None:
             if self._store.flushed_offset < captured.log_end:

@@ -429,7 +429,7 @@ class LitePullMember:
         self._hold_back(assignment)
 
     def _hold_back(self, assignment: _Assignment) -> None:
-        """Pull no more of a queue, and return no more of what was pulled."""
+        """Pull no more of a queue, and return no more of the messages that were pulled."""
         process_queue = assignment.process_queue
         if assignment.task is not asyncio.current_task():
             assignment.task.cancel()

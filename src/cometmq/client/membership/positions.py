@@ -1,4 +1,4 @@
-"""Ask brokers where queues begin and end, and what a group has committed of them."""
+"""Ask brokers where queues begin and end, and for the offsets that a group has committed."""
 
 from __future__ import annotations
 

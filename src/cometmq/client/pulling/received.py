@@ -22,9 +22,9 @@ from cometmq.protocol.pop.handle import asked_topic
 log = get_logger(__name__)
 
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-# When the bodies of an answer have grown by this much, those behind them may only grow to what a
-# broker's maxMessageSize allows a message by default. So an answer of bombs, of which a megabyte holds
-# gigabytes, takes little more than this, and an honest message among them is read nevertheless.
+# When the bodies of an answer have grown by this much, each body behind them may only grow to the
+# default of a broker's maxMessageSize. So an answer of bombs, of which a megabyte holds gigabytes,
+# takes little more than this, and an honest message among them is read nevertheless.
 MAX_GROWTH_BYTES: Final = 128 * 1024 * 1024
 _ORDINARY_BODY_BYTES: Final = 4 * 1024 * 1024
 # Records in queues of topics with these prefixes may name other topics.

@@ -1,4 +1,4 @@
-"""Trace what consumers get and what becomes of it (Java: ConsumeMessageTraceHookImpl).
+"""Trace the messages that consumers get, and their outcomes (Java: ConsumeMessageTraceHookImpl).
 
 A message is not traced if its properties say TRACE_ON=false.
 """

@@ -351,7 +351,7 @@ class Clients:
 
 
 def _grpc_code(code: int) -> grpc.StatusCode:
-    """Return with what gRPC error Telemetry ends (Java: ClientActivity)."""
+    """Return the gRPC error with which Telemetry ends (Java: ClientActivity)."""
     if 40000 <= code < 50000:
         return grpc.StatusCode.INVALID_ARGUMENT
     return grpc.StatusCode.INTERNAL

@@ -11,7 +11,7 @@ from cometmq.tls.config import TlsConfig
 
 # A connection that has sent nothing at all is closed after this time.
 SILENT_TIMEOUT_S: Final = 60.0
-# A connection whose peer reads nothing of what waits for it is closed after this time.
+# A connection whose peer reads nothing of the bytes that wait for it is closed after this time.
 UNREAD_TIMEOUT_S: Final = 60.0
 # How much all connections together may hold for peers that read slowly.
 MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024

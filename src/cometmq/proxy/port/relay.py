@@ -1,8 +1,8 @@
 """Relay the bytes of a client's connection to gRPC's own server and back.
 
-A side whose peer does not read is not fed: the other side stops reading, so one connection holds what
-two reads of a socket bring in each direction. The end of one direction is passed on; when one side is
-lost, the other one is closed once what it has to write is written.
+A side whose peer does not read is not fed: the other side stops reading, so one connection holds
+the bytes of two reads of a socket in each direction. The end of one direction is passed on; when
+one side is lost, the other one is closed once what it has to write is written.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Side(asyncio.Protocol):
         return self._is_lost
 
     def join(self, other: Side) -> None:
-        """Begin to pass on to `other` what comes, and what has come."""
+        """Begin to pass bytes on to `other`: those that have come, and those that come."""
         self._other = other
         assert other.transport is not None, "both sides are connected"
         if not other.transport.is_closing():

@@ -47,7 +47,9 @@ _OF_A_STORE: Final = frozenset({"checkpoint", "commitlog", "consumequeue", "queu
 
 
 class DiskUsage(NamedTuple):
-    """Says what users but root can have of a file system; `used_ratio` is what `df` shows."""
+    """Says what users but root can have of a file system; `used_ratio` is the ratio that `df`
+    shows.
+    """
 
     total_bytes: int
     free_bytes: int

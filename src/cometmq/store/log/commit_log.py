@@ -152,8 +152,8 @@ class CommitLog:
         them. Every record must end below `limit`: bytes behind it may become zero.
         """
         stop = min(end - self.base + _AHEAD_BYTES, self.file_size)
-        # The thread of `write_ahead` moves this forward only, so what it has come past needs no lock:
-        # the loop would wait for the step under way.
+        # The thread of `write_ahead` moves this forward only, so the part in front of it needs no
+        # lock: with one, the loop would wait for the step under way.
         if self._prepared < self.base + stop:
             with self._preparing:
                 start = max(self._prepared, self.end) - self.base

@@ -91,7 +91,9 @@ class ReplicaLog:
         self._keep(view, 0, self._whole(view, 0, self._start))
 
     def _keep(self, view: memoryview, begin: int, whole: int) -> None:
-        """Give the log the records from `begin` up to `whole` of the view, and keep what follows."""
+        """Give the log the records from `begin` up to `whole` of the view, and keep the bytes
+        behind them.
+        """
         if whole > begin:
             self._log.append_bytes(self._start, view[begin:whole])
             self._start += whole - begin

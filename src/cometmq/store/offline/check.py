@@ -1,7 +1,7 @@
 """Check whether files are a sound store: each record, each unit of each queue, each index entry.
 
-The log is the truth: queues and index are compared with what a replay of the log would make. This
-works on a store of a Java broker, too. `cometmq store check` uses it, and `repair` before it
+The log is the truth: queues and index are compared with those that a replay of the log would make.
+This works on a store of a Java broker, too. `cometmq store check` uses it, and `repair` before it
 changes anything.
 """
 

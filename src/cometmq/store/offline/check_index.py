@@ -112,7 +112,8 @@ def _load(store: OfflineStore, path: Path, report: Report) -> _Entries | None:
 
 
 def _compare_chains(entries: _Entries) -> list[Finding]:
-    """Compare the slots, and the chains of entries that begin there, with what the hashes demand.
+    """Compare the slots, and the chains of entries that begin there, with those that follow from
+    the hashes.
 
     A query walks along these chains.
     """

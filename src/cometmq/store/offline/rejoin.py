@@ -2,8 +2,9 @@
 
 A slave refuses to copy a log that does not continue its own (`replication/divergence.py`). To mend
 that, the records that its master does not have go into a directory `rejoin-OFFSET` beside the
-commit log, where OFFSET is the end of what both have. It has the form of a store, so that `cometmq
-store dump` shows the messages. The store then ends at OFFSET, and its next start goes on from there.
+commit log, where OFFSET is the end of the part that both logs have. It has the form of a store, so
+that `cometmq store dump` shows the messages. The store then ends at OFFSET, and its next start goes
+on from there.
 
 Each step can be repeated: when the process is killed, run it again. Files leave the log newest
 first, so at any time the log has no gap, and the abort file makes a start in between recover.
@@ -246,7 +247,7 @@ def rejoin(
     master: str,
     progress: ProgressOf = lambda _: None,
 ) -> None:
-    """Carry out a plan that is not empty; `master` is noted with what is kept.
+    """Carry out a plan that is not empty; `master` is noted beside the kept records.
 
     Raises StoreLockedError when a broker runs on the store, StoreError when the plan was made for
     another log, StoreFullError when there is no room for the part of a file that is kept. All of it

@@ -1,9 +1,10 @@
 """Copy a part of a store into a directory of its own, from which a broker can start.
 
-A slice has the records of one contiguous part of the log, and what belongs to them: the consume
-queues and the index, built again from those records, and the state files. Offsets stay what they
-were, in the log and in the queues. The bytes in front of the slice's first record become records
-that no queue and no reader sees, as after a repair of lost bytes; they take no room on the disk.
+A slice has the records of one contiguous part of the log, and the files that belong to them: the
+consume queues and the index, built again from those records, and the state files. Offsets stay what
+they were, in the log and in the queues. The bytes in front of the slice's first record become
+records that no queue and no reader sees, as after a repair of lost bytes; they take no room on the
+disk.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Damage(NamedTuple):
 
 
 class BadFile(NamedTuple):
-    """Names a file that cannot be read as what its place says it is."""
+    """Names a file whose contents do not fit its place."""
 
     path: Path
     reason: str

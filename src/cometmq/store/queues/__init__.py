@@ -1,1 +1,1 @@
-"""The consume queues: their units, how records get into them, and what mends them."""
+"""The consume queues: their units, how records get into them, and their repair."""

@@ -1,9 +1,8 @@
 """Turn the records of a batch into units of their consume queues, all at once.
 
-The result is what `Dispatcher` would make of the records one by one. Whatever is out of the
-ordinary is left to `Dispatcher`: the schedule and timer topics, topics that were deleted, queues
-with an extension or with files but no unit, records whose queue offset is not the next one of their
-queue.
+The result is the same as that of `Dispatcher`, record by record. Whatever is out of the ordinary is
+left to `Dispatcher`: the schedule and timer topics, topics that were deleted, queues with an
+extension or with files but no unit, records whose queue offset is not the next one of their queue.
 """
 
 from __future__ import annotations

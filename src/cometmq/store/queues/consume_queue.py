@@ -216,7 +216,9 @@ class ConsumeQueue:
         store_timestamp: int,  # noqa: ARG002 - for queues with an extension
         properties: bytes,  # noqa: ARG002 - for queues with an extension
     ) -> None:
-        """Append a unit as `put` does, and what an extension keeps; for callers in no hurry."""
+        """Append a unit as `put` does, and the unit of the extension, if any; for callers in no
+        hurry.
+        """
         self.put(physical_offset, size, tags_code)
 
     def fill_to(self, queue_offset: int, unit: Unit) -> None:

@@ -354,7 +354,7 @@ class QueueMender:
         limit = min(search.at + _STEP_BYTES, end)
         position = next_magic(file.map, search.at - base + 1 + MAGIC_AT, limit - base)
         if position < 0:
-            # A magic may begin just before the end of what was looked at.
+            # A magic may begin just before the end of the part that was searched.
             search.at = (
                 limit - HEAD_SIZE + 1 if limit < end else self._log.next_file_start(search.at)
             )

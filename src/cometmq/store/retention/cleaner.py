@@ -182,8 +182,8 @@ class Cleaner:
             if not self._hanging:
                 yield from self._delete_first(file, found[0])
         if self._hanging:
-            # A restart would find the hanging file again, so what belongs to its messages must
-            # stay, too.
+            # A restart would find the hanging file again, so units and index entries of its
+            # messages must stay, too.
             return
         if self._trimmed_to != self._log.min_offset:
             yield from self._trim(self._log.min_offset)

@@ -221,7 +221,7 @@ def subscriptions_told(facts: GroupFacts) -> list[Evidence]:
 
 
 def _different_subscriptions(facts: GroupFacts) -> Iterator[Reason]:
-    """Compare what the members say that they subscribe to; brokers keep what came last."""
+    """Compare the subscriptions that members report; brokers keep the one that came last."""
     by_choice: dict[tuple[str, ...], list[Told[RunningInfo]]] = {}
     for told in facts.members.values():
         choice = tuple(

@@ -239,7 +239,9 @@ def in_flight(facts: GroupFacts) -> Iterator[Reason]:
 
 
 def _held(facts: GroupFacts) -> list[tuple[QueueProgress, Told[RunningInfo], ProcessQueueInfo]]:
-    """Return the queues in which messages wait, with their owners and what these hold of them."""
+    """Return the queues in which messages wait, with their owners and the messages that these
+    hold.
+    """
     owners = facts.owners()
     return [
         (progress, facts.members[client], facts.members[client].value.queues[progress.queue])

@@ -439,7 +439,7 @@ def _filtered(case: _Case) -> tuple[Reason, Delivery] | None:
 
 
 def _not_pulled(case: _Case) -> tuple[Reason, Delivery]:
-    """Judge a message that lies in front of the group, by what keeps the group from pulling."""
+    """Judge a message that the group has not reached yet, by the causes why it does not pull."""
     name = case.group.group
     why = judge_group(case.group)
     causes = shortened([r.cause.value for r in why if r.severity], 3) or Said.NO_CAUSE()

@@ -19,8 +19,8 @@ class Refused(NamedTuple):
 class Partly(NamedTuple):
     """Holds the outcome of a listener that got only those of a job's messages that fit.
 
-    `outcome` is what the user's listener returned or raised, SUCCESS if it got none. Messages that are
-    neither `kept` nor `refused` are done.
+    `outcome` is the result or exception of the user's listener, SUCCESS if it got no message.
+    Messages that are neither `kept` nor `refused` are done.
     """
 
     outcome: object
