@@ -117,7 +117,7 @@ class WindowConnection(asyncio.BufferedProtocol):
             receiver.connection_ended()
 
     def _turn_over(self) -> None:
-        """Go on in a new window: receivers may still look at what lies in the old one."""
+        """Go on in a new window: receivers may still look at bytes in the old one."""
         rest = self._window[self._begun : self._filled]
         self._window = _new_window(max(WINDOW_BYTES, self._frame_bytes))
         self._window[: len(rest)] = rest

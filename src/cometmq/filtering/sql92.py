@@ -140,7 +140,9 @@ Outcome = SqlCondition | FilterExpressionError
 
 
 class Outcomes:
-    """Remembers the expressions that were compiled last, with what became of them. For any thread."""
+    """Remembers the expressions that were compiled last, with their conditions or errors. For any
+    thread.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[str, Outcome] = {}

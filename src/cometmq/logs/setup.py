@@ -185,8 +185,8 @@ def _rendering(*, json: bool, colors: bool) -> list[Any]:
 def _cut_long_texts(
     _logger: object, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Cut texts that clients may have written: a header has room for a megabyte of what has to be
-    escaped, which would hold up a server's loop for a tenth of a second.
+    """Cut texts that clients may have written: a header has room for a megabyte of characters that
+    have to be escaped, which would hold up a server's loop for a tenth of a second.
     """
     for key, value in event.items():
         if isinstance(value, str) and len(value) > MAX_LOGGED_CHARACTERS:

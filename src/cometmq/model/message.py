@@ -373,8 +373,8 @@ class MessageExt(Message):
         """Why the last delivery failed: exception type, text, and the member that failed; None if nobody
         noted it. `reconsume_times` is the number of deliveries that failed.
 
-        CometMQ's consumers note it on what they give back, and CometMQ's brokers keep it; see the
-        option `note_failures`.
+        CometMQ's consumers note it on messages that they give back, and CometMQ's brokers keep it;
+        see the option `note_failures`.
         """
         return noted_failure(self.properties)
 

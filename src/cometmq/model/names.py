@@ -61,8 +61,8 @@ FORBIDDEN_SEND_TOPICS: Final = frozenset(
         OFFSET_MOVED_EVENT_TOPIC,
     }
 )
-# To these no client sends: Java's broker also refuses sends to the topic of its timer, and the notes
-# and the records of what groups have popped are ours.
+# To these no client sends: Java's broker also refuses sends to the topic of its timer, and the
+# topics of notes and of pops are ours.
 CLOSED_TOPICS: Final = FORBIDDEN_SEND_TOPICS | {TIMER_TOPIC, DELIVERY_NOTE_TOPIC, POP_LOG_TOPIC}
 
 # Messages of all topics wait in these; the property REAL_TOPIC names the topic of each.

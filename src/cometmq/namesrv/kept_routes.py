@@ -9,7 +9,7 @@ MAX_KEPT_ROUTE_BYTES: Final = 32 << 20
 
 
 class KeptRoutes:
-    """Keeps encoded routes by what makes them differ, until the table of routes changes.
+    """Keeps encoded routes by the fields in which they differ, until the table of routes changes.
 
     If they take more than MAX_KEPT_ROUTE_BYTES together, all are dropped, and new ones are kept.
     """

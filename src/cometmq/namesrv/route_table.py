@@ -496,7 +496,7 @@ class RouteTable:
         return PERM_WRITE if is_slave and registration.enable_acting_master else 0
 
     def _changes(self, registration: Registration) -> _Changes:
-        """Compare a registration with what its broker name serves.
+        """Compare a registration with the topics that its broker name serves.
 
         A known topic changes only under a version that the broker did not register before.
         """

@@ -49,7 +49,7 @@ class AvroSchema:
             )
         try:
             self.parsed: Any = fastavro.parse_schema(json.loads(self.text))
-        # fastavro raises errors of many kinds for what is wrong in a schema.
+        # fastavro raises errors of many kinds for faults in a schema.
         except Exception as error:
             raise IllegalArgumentError(
                 f"it is no Avro schema: {type(error).__name__}: {str(error)[:500]}"

@@ -1,4 +1,5 @@
-"""Make descriptors of `.proto` files, of what decoding needs: messages, enums, maps, oneofs, groups.
+"""Make descriptors of the parts of `.proto` files that decoding needs: messages, enums, maps,
+oneofs, groups.
 
 Options other than `optional` of proto3 do not change how bytes are read, so they are left out, and so
 are services and extensions (whose fields count as unknown).

@@ -151,7 +151,9 @@ class Registered(Codec[T]):
             self._writers.popitem(last=False)
 
     def _id(self, message: Message) -> int | None:
-        """Return the schema id of a message, or None. Raises ValueError for what is no id."""
+        """Return the schema id of a message, or None. Raises ValueError for a value that is no
+        id.
+        """
         if self._in_body:
             schema_id = confluent_id(message.body)
             if schema_id is None:

@@ -56,10 +56,11 @@ class Frame(NamedTuple):
 class _LongFrame:
     """Collects the body of a frame of many reads.
 
-    Until half of the body is there it is kept in pieces, so that nobody makes us take much more memory
-    than what he has sent. Then there is a place for the whole, and with each read as many bytes of the
-    pieces move there: the last read does not have to join megabytes, which would take ten milliseconds.
-    Small reads are joined to pieces, so that a sender of single bytes takes no more memory than any.
+    Until half of the body is there it is kept in pieces, so that no peer makes us take much more
+    memory than the bytes that it has sent. Then there is a place for the whole, and with each read
+    as many bytes of the pieces move there: the last read does not have to join megabytes, which
+    would take ten milliseconds. Small reads are joined to pieces, so that a sender of single bytes
+    takes no more memory than any.
     """
 
     __slots__ = (

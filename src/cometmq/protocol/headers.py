@@ -508,7 +508,9 @@ class QueryConsumeTimeSpanRequestHeader(Header):
 
 
 class ViewBrokerStatsDataRequestHeader(Header):
-    """Code 315: `stats_name` is what is counted, `stats_key` of what, such as TOPIC@GROUP."""
+    """Code 315: `stats_name` is the counter's name, `stats_key` the thing that it counts for, such
+    as TOPIC@GROUP.
+    """
 
     stats_name: str
     stats_key: str

@@ -113,8 +113,8 @@ class ReportReader:
 class FrameReader:
     """Reads the frames of one master, and gives the parts of their bodies as they come.
 
-    So memory does not depend on what a frame declares. `max_body_size` bounds that anyway: bytes
-    that are no frames are found out at once.
+    So memory does not depend on the length that a frame declares. `max_body_size` bounds that
+    anyway: bytes that are no frames are found out at once.
     """
 
     __slots__ = ("_fault", "_head", "_left", "_max_body_size", "_offset")

@@ -238,8 +238,8 @@ class RequestType(Generic[HeaderT, BodyT, AnswerT, AnswerBodyT]):
 
     `header` and `body` are those of the request, `answer` and `answer_body` those of a successful
     answer. `on_slave` is the code by which a slave refuses the request, None if it serves the
-    request, SUCCESS if it leaves the request to its master. `actions` are what the request does
-    with each of its resources: an account that may do one of them may send it. They follow from `right`
+    request, SUCCESS if it leaves the request to its master. `actions` are those of the request on
+    each of its resources: an account that may do one of them may send it. They follow from `right`
     unless they are given.
     """
 

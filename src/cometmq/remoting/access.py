@@ -51,7 +51,8 @@ class Access(Protocol):
     ) -> None:
         """Judge a request that was let in, and has waited since, by the rules of now.
 
-        Raises CometMQError if its account is gone or has lost the right to what the request names.
+        Raises CometMQError if its account is gone or has lost the right to the resources that the
+        request names.
         """
 
     def sender_of(

@@ -707,7 +707,7 @@ class Connection(asyncio.Protocol):
             log.warning("connection closed: not our protocol", peer=self.peer, reason=str(error))
         self.limit_hits.note(error)
         if error.limit and self._serving is not None and self._shut_out is None:
-            # The number of the request is not known, or stands in what must not be read.
+            # The number of the request is not known, or stands in bytes that must not be read.
             self.refuse(UNASKED, ResponseCode.SYSTEM_ERROR, str(error))
         self.close()
 

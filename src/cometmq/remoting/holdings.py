@@ -139,7 +139,7 @@ class Holding:
 
 
 class Holdings:
-    """The bound on what all connections of a server, or of several listeners, hold.
+    """The bound on the bytes that all connections of a server, or of several listeners, hold.
 
     If they hold too much, the connections with the most bytes times seconds are closed first. A
     sender whose frame arrives at the speed of its link holds nothing for long, however large the

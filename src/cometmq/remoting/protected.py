@@ -35,8 +35,9 @@ _OPEN: Final = (
 class ProtectedMode:
     """Says which peers are served, and why the others are not.
 
-    `what` is what is served to the own machine only, in the words of the refusal; `remedy` says what
-    opens it. Besides the own machine the addresses of `also` are served. For the loop's thread only.
+    `what` names the thing that is served to the own machine only, in the words of the refusal;
+    `remedy` says what opens it. Besides the own machine the addresses of `also` are served. For the
+    loop's thread only.
     """
 
     def __init__(self, what: str, remedy: str, also: AddressList | None = None) -> None:

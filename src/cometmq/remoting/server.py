@@ -46,7 +46,8 @@ _SILENT_AT_LEAST_S: Final = 1.0
 class ConnectionCounts:
     """Counts the connections of a server, or of several listeners, in all and by their addresses.
 
-    One address is what one subscriber has: of IPv6 a whole /64, or one machine could take all connections.
+    One address is the range of one subscriber: of IPv6 a whole /64, because otherwise one machine
+    could take all connections.
 
     `max_in_all` and `max_per_address` may be changed; 0 is no limit per address. For the loop's
     thread only.

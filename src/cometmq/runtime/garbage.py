@@ -36,8 +36,8 @@ def keep_passes_short() -> None:
 
     A full pass is long if it takes more than LONG_PASS_S.
     For a server process that has just started. An exempt object that later becomes part of a
-    garbage cycle is never freed: this happens to what is under way at that moment, a few kilobytes.
-    Long passes come when tables have grown by thousands of entries.
+    garbage cycle is never freed: this happens to objects that are in use at that moment, a few
+    kilobytes. Long passes come when tables have grown by thousands of entries.
     """
     begun = 0.0
 
@@ -57,7 +57,8 @@ def keep_passes_short() -> None:
 
 
 def collect_young() -> None:
-    """Look at what was made lately, and exempt it if that is much; in a server process only.
+    """Look at objects that were made lately, and exempt them if they are many; in a server process
+    only.
 
     To be called after each slice of long work. The collector waits until 700 objects more were made
     than freed. So it does not come while a table is replaced, and then looks at all of it: at 190,000

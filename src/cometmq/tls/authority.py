@@ -223,7 +223,7 @@ class _Maker:
         return names
 
     def _new_key(self) -> EllipticCurvePrivateKey:
-        # Signing with it costs a server a tenth of what RSA costs.
+        # Signing with it costs a server a tenth of the time of RSA.
         return self._ec.generate_private_key(self._ec.SECP256R1())
 
     def _text_of(self, key: EllipticCurvePrivateKey) -> bytes:

@@ -142,7 +142,7 @@ class RecordReader(asyncio.Protocol):
             self._mind_rest()
 
     def go_on(self) -> None:
-        """Give TLS some more of what was read: it is this connection's turn."""
+        """Give TLS some more of the bytes that were read: it is this connection's turn."""
         self._is_in_turns = False
         if not self._is_held and not self._under.is_closing():
             self._read()

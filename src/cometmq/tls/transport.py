@@ -188,7 +188,7 @@ class _Entry(asyncio.Protocol):
     def hand_over(
         self, transport: TlsTransport, new_protocol: Callable[[], asyncio.Protocol]
     ) -> None:
-        """Let a protocol object have the connection, and what came for it. Raises OSError."""
+        """Give a protocol object the connection, and the bytes that came for it. Raises OSError."""
         if (self._lost or transport.is_closing()) and not self._received:
             raise ConnectionResetError("the peer closed when the handshake was done") from (
                 self._failure

@@ -1,4 +1,4 @@
-"""Hold the accounts of ACL 1.0 with what each of them may do.
+"""Hold the accounts of ACL 1.0 with the rights of each.
 
 Java: PlainAccessConfig, PlainAccessResource, Permission.
 """

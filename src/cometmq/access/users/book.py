@@ -228,9 +228,9 @@ class Book:
 
 
 def book_of(state: State) -> Book:
-    """Make a book of what a file or a master says, by the rules for changes.
+    """Make a book of the contents of a file or of a master's answer, by the rules for changes.
 
-    Raises UserRefusedError for what no change could have made.
+    Raises UserRefusedError for entries that no change could have made.
     """
     book = Book(migrated_from_v1=state.migrated_from_v1, version=state.version)
     # One by one each would copy those before it.

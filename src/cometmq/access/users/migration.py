@@ -48,7 +48,8 @@ def read_accounts(config: AccessConfig, files: Files) -> list[PlainAccount]:
 def with_accounts(book: Book, accounts: Iterable[PlainAccount]) -> Book:
     """Add a user for each account that has none, with the policies that say the same.
 
-    An administrator becomes a Super user. Raises UserRefusedError for what cannot be said so.
+    An administrator becomes a Super user. Raises UserRefusedError for rights that policies cannot
+    express.
     """
     for account in accounts:
         if account.access_key in book.users:
@@ -109,7 +110,7 @@ def _default(account: PlainAccount) -> Iterator[PolicyEntryInfo]:
 def _entry(resource: str, permission: str) -> PolicyEntryInfo:
     """Say of a resource what ACL 1.0 says; what it does not know is DENY there.
 
-    Java takes what it does not know for a permission to do everything here.
+    Java takes an unknown word here for a permission to do everything.
     """
     actions = _ACTIONS.get(permission.strip())
     return PolicyEntryInfo(

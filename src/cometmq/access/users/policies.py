@@ -110,7 +110,9 @@ class _Prefixes:
 
 
 class _Policy:
-    """The entries of one type, found by what they name instead of one after the other."""
+    """The entries of one type, found by the resource that they name instead of one after the
+    other.
+    """
 
     __slots__ = ("_by_resource", "_prefixes")
 

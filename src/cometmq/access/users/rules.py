@@ -378,7 +378,7 @@ def _check_classes(config: AccessConfig) -> None:
     """Raise ConfigError for classes of Java whose work is not done here.
 
     Of Java's own ones, those that keep users elsewhere are not there. Strategies are the same here:
-    each request is judged, from what is remembered if nothing has changed.
+    each request is judged, from remembered verdicts if nothing has changed.
     """
     for key, value, known in (
         ("authenticationProvider", config.authentication_provider, _PROVIDERS),

@@ -20,7 +20,7 @@ from cometmq.runtime.configuration.config import keys_of, load_properties, new_c
 
 # The settings of a broker of `cometmq dev`, unless a file or an option says otherwise.
 DEFAULTS: Final[Mapping[str, str]] = {
-    # SQL92 is part of what somebody tries out.
+    # A user who tries things out tries SQL92, too.
     "enablePropertyFilter": "true",
     # The store preallocates files. With these sizes a new store takes 16 MiB and 120 kB a queue,
     # where RocketMQ's own sizes would take a gigabyte and 6 MB.

@@ -187,7 +187,9 @@ class _Tail:
         )
 
     async def look(self) -> list[str]:
-        """Return the events of what has come since the last look; a comment if nothing has."""
+        """Return the events of messages that have come since the last look; a comment if none
+        have.
+        """
         try:
             page = await console_of(self._request).admin.messages.page(
                 self._topic,

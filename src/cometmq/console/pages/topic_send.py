@@ -55,9 +55,7 @@ _MOST_DELAY_S: Final = 366 * 24 * 3600
 
 
 class Copy(NamedTuple):
-    """Holds the first values of the form, and what the form cannot hold of the message they are
-    from.
-    """
+    """Holds the first values of the form, and the parts of their message that the form cannot hold."""
 
     message: MessageExt
     has_body: bool

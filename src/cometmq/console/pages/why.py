@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cometmq.console.state import Console
 
 routes: Final = Routes()
-# How long a page waits when its reader asked for what an earlier page lacked.
+# How long a page waits when its reader asked for facts that an earlier page lacked.
 LONGER_S: Final = 10.0
 _AGE_S: Final = 1.0
 _MAX_VALUE: Final = 500

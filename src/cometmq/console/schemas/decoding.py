@@ -39,7 +39,7 @@ def main() -> None:
         answer = {"error": f"{error.name} is missing: pip install 'cometmq[console]'"}
     except MemoryError:
         answer = {"error": "decoding it takes too much memory; look at its bytes"}
-    # The libraries raise errors of many kinds for what is wrong in a schema or a body.
+    # The libraries raise errors of many kinds for faults in a schema or a body.
     except Exception as error:  # noqa: BLE001 - see above
         answer = {"error": f"{type(error).__name__}: {str(error)[:1000]}"}
     json.dump(answer, sys.stdout)

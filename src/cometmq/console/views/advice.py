@@ -36,7 +36,7 @@ def advised(text: str) -> str:
 
 
 def is_not_there(error: CometMQError | None) -> bool:
-    """Return whether an error says that the cluster does not have what was asked for."""
+    """Return whether an error says that the cluster does not have the thing that was asked for."""
     if isinstance(error, RouteNotFoundError):
         return True
     return isinstance(error, RemoteError) and error.code in _NOT_THERE

@@ -64,6 +64,6 @@ def page_of(
 
 
 def whole(request: Request, name: str, default: int) -> int:
-    """Return a whole number of the address; the default for what is none."""
+    """Return a whole number of the address; the default for a text that is none."""
     text = request.query_params.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else default

@@ -34,7 +34,7 @@ class Causes:
 
 
 def by_cause(missing: Iterable[tuple[BaseException | None, str]]) -> Causes:
-    """Join errors with what each leaves unknown. Pairs without an error are left out."""
+    """Join errors with the facts that each leaves unknown. Pairs without an error are left out."""
     found: dict[str, Cause] = {}
     for error, what in missing:
         for each in _parts(error):

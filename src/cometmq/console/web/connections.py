@@ -1,5 +1,5 @@
 """Hold a browser's connection within limits: how many there are, how slow a client may be, and how
-much of what it sends is read at once.
+many of its bytes are read at once.
 
 A client that sends its request too slowly, does not read its answer or only keeps a connection open
 loses it; otherwise a few machines could keep everybody else out. Clients that have not logged in
@@ -150,7 +150,7 @@ class Connection(H11Protocol):
         self._go_on()
 
     def read_piece(self) -> None:
-        """Read some of what has come; wait for another turn if there is more."""
+        """Read some of the bytes that have come; wait for another turn if there are more."""
         self._is_in_turns = False
         if self.transport.is_closing():
             self._unread.clear()

@@ -1,4 +1,4 @@
-"""Count values by size, cheaply enough for what every message passes.
+"""Count values by size, cheaply enough for code that every message passes.
 
 The bounds of the buckets are powers of four, so finding a bucket takes one `bit_length`.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class OutOfWorkError(Exception):
-    """The budget is spent: the scan answers with what it has and goes on later.
+    """The budget is spent: the scan answers with its findings so far and goes on later.
 
     This error never leaves the broker.
     """

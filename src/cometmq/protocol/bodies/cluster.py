@@ -112,7 +112,7 @@ class MessageQueueAssignment(Body):
 
 
 class QueryAssignmentResponseBody(Body):
-    """The answer of code 400; without a list the client keeps what it has."""
+    """The answer of code 400; without a list the client keeps its queues."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 

@@ -92,8 +92,9 @@ class PopTopic(Body):
     """Says what a group has in flight of a topic, its retry topics included. Times are in ms since the epoch, 0
     where nothing is in flight.
 
-    `mode` is what operators chose, PULL or POP. `again_count` counts what of it was delivered before. `retry_count` counts what waits in
-    the retry topics to be popped, and `revived_count` what was delivered again since the broker's start. `next_visible_ms` is no later than the time
+    `mode` is the operators' choice, PULL or POP. `again_count` counts what of it was delivered
+    before. `retry_count` counts what waits in the retry topics to be popped, and `revived_count`
+    what was delivered again since the broker's start. `next_visible_ms` is no later than the time
     at which the first message becomes visible, so one in the past is how late the broker is.
     """
 

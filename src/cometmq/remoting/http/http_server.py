@@ -43,7 +43,9 @@ _TEXT: Final = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request that a page is asked for. `rest` is what follows the page's prefix in the path."""
+    """A request that a page is asked for. `rest` is the part of the path behind the page's
+    prefix.
+    """
 
     path: str
     rest: str

@@ -43,7 +43,7 @@ PORT_KEY: Final = "metricsPromExporterPort"
 LATENCY_BOUNDS_S: Final = [bound / 1e6 for bound in bounds(LATENCY_BITS)]
 _LATENCY_BOUNDS_MS: Final = [bound / 1e3 for bound in bounds(LATENCY_BITS)]
 _SAMPLE_PERIOD_S: Final = 1.0
-# A scrape waits so long for what the machine is asked; a disk that hangs must not hide the rest.
+# A scrape waits so long for the machine's answers; a disk that hangs must not hide the rest.
 _MACHINE_S: Final = 2.0
 
 # Writes samples, and yields where the loop may do other work.

@@ -224,9 +224,9 @@ def check_changeable(
 ) -> dict[str, str]:
     """Return the entries of an update that change something.
 
-    `shown` is what is in force, without secrets: a tool may send all of it back with one line
-    changed. Raises ConfigError if a key outside `changeable` would change. That list has no key that
-    names a file, an address, a command, code or a credential, so that nobody who can send the
+    `shown` has the values in force, without secrets: a tool may send all of it back with one line
+    changed. Raises ConfigError if a key outside `changeable` would change. That list has no key
+    that names a file, an address, a command, code or a credential, so that nobody who can send the
     request can reach further than the server's own settings (CVE-2023-33246, CVE-2023-37582).
     """
     wanted = {key: text for key, text in changes.items() if shown.get(key) != text}

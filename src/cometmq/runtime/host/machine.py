@@ -54,7 +54,7 @@ def read_machine(root: Path = Path("/")) -> Machine:
     memory = _memory_table(root / "proc/meminfo")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return Machine(
-        # A server raises its soft limit to the hard one, so the hard one is what counts.
+        # A server raises its soft limit to the hard one, so the hard one counts.
         open_files=_UNLIMITED if hard == resource.RLIM_INFINITY else hard,
         mappings=_number(vm / "max_map_count"),
         overcommit=_number(vm / "overcommit_memory"),

@@ -1,4 +1,5 @@
-"""Accept sockets and look at what a peer sends first, before anything is read or allocated for it.
+"""Accept sockets and look at the first bytes of a peer, before anything is read or allocated for
+it.
 
 The bytes stay in the kernel (MSG_PEEK), so that the same port can serve plain connections and TLS,
 and a peer that begins a handshake and does not go on costs a descriptor and nothing else.
@@ -81,7 +82,9 @@ class Arrival:
         self._loop.add_reader(self._socket, self._look)
 
     def peek(self, count: int) -> bytes | None:
-        """Return up to `count` bytes of what has come, b"" if nothing has, None if the peer is gone."""
+        """Return up to `count` of the bytes that have come, b"" if none have, None if the peer is
+        gone.
+        """
         assert self._socket is not None, "the arrival is closed"
         try:
             return self._socket.recv(count, socket.MSG_PEEK) or None

@@ -263,7 +263,7 @@ async def query_by_offset(
 
 
 def _ids(text: str, most: int = 1_000) -> list[str]:
-    """Return the ids in an option. Raises ConfigError for what cannot be an id."""
+    """Return the ids in an option. Raises ConfigError for a text that cannot be an id."""
     ids = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not ids or len(ids) > most:
         raise ConfigError(f"-i has {len(ids)} ids; give 1" + (f" to {most}" if most > 1 else ""))

@@ -121,7 +121,7 @@ async def _groups(run: Run, topic: str) -> list[str] | None:
 
 
 async def _rate(run: Run, masters: list[str], counter: str, key: str) -> Rate:
-    """Return the sum of what the masters counted, _UNKNOWN if one of them does not answer."""
+    """Return the sum of the masters' counters, _UNKNOWN if one of them does not answer."""
     counted: list[Statistics] = []
     for address in masters:
         try:
