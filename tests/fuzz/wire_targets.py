@@ -55,7 +55,7 @@ from cometmq.protocol.redrive import LetterSelection, RedriveReport
 from cometmq.protocol.replication import FrameReader, ReportReader, encode_head, encode_report
 from cometmq.protocol.request_type import JsonBody
 from cometmq.protocol.requests import REQUESTS
-from cometmq.proxy import balancers
+from cometmq.proxy.port import balancers
 from cometmq.tls.records import RecordReader, RecordTurns
 
 T = TypeVar("T")
