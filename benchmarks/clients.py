@@ -42,6 +42,7 @@ from benchmarks.client_faces import (
     ONEWAY,
     POLLS,
     SENDS,
+    SILENCE_LIMIT_S,
     SYNC,
     ClientLoad,
     ClientMemory,
@@ -126,25 +127,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subjects = [each for each in SUBJECTS if options.only in each.label]
     found: dict[str, dict[str, list[ClientLoad]]] = {}
     memory: dict[str, dict[str, list[ClientMemory]]] = {MEMORY: {}}
-    settings = {**report.machine(), "rounds": str(options.rounds)}
+    settings = report.machine()
     settings["measured seconds per round, at most"] = f"{options.seconds:g}"
     settings["messages"] = f"{options.body_bytes} bytes; {options.filled:,} in the topics to drain"
-    lost = 0
+    faults = 0
     try:
         with _brokers(options, subjects) as brokers:
-            for number in range(options.rounds):
-                for job in options.jobs:
-                    for subject in subjects:
-                        if job not in subject.jobs:
-                            continue
-                        load, missing = _measure(brokers, subject, job, options)
-                        lost += missing
-                        found.setdefault(TITLES[job], {}).setdefault(subject.label, []).append(load)
-                        console.print(_line(number, job, subject, load, missing))
-                for subject in subjects if options.memory else ():
-                    one = ClientMemory(**_run(brokers, subject, MEMORY, TOPIC, options))
-                    memory[MEMORY].setdefault(subject.label, []).append(one)
             settings |= brokers.settings
+            try:
+                for number in range(options.rounds):
+                    settings["rounds"] = f"{number + 1}"
+                    faults += _round(brokers, subjects, options, number, found, console)
+                    if options.memory and number == 0:
+                        _look_at_memory(brokers, subjects, options, memory[MEMORY])
+            except KeyboardInterrupt:
+                console.print("ended early; the tables have what was measured until now")
+                settings["rounds"] += ", the last one not whole"
     except BenchmarkError as error:
         console.print(f"[red]benchmark failed:[/red] {error}")
         return 1
@@ -157,10 +155,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (options.quick or options.no_write or options.only or options.jobs != list(JOBS)):
         rounds: dict[str, Any] = {**found, **memory}
         report.write_rounds("clients", (BEGIN, END), rounds, settings, tables)
-    failures = sum(
-        one.failures for each in found.values() for all_ in each.values() for one in all_
-    )
-    return 1 if lost or failures else 0
+    return 1 if faults else 0
+
+
+def _round(
+    brokers: Brokers,
+    subjects: Sequence[Subject],
+    options: argparse.Namespace,
+    number: int,
+    found: dict[str, dict[str, list[ClientLoad]]],
+    console: Console,
+) -> int:
+    """Have every client do every job, and add what they found. Return the number of faults."""
+    faults = 0
+    for job in options.jobs:
+        for subject in subjects:
+            if job not in subject.jobs:
+                continue
+            try:
+                load, missing = _measure(brokers, subject, job, options)
+            except BenchmarkError as error:
+                console.print(f"[red]{error}[/red]")
+                faults += 1
+                continue
+            faults += load.failures + missing
+            found.setdefault(TITLES[job], {}).setdefault(subject.label, []).append(load)
+            console.print(_line(number, job, subject, load, missing))
+    return faults
+
+
+def _look_at_memory(
+    brokers: Brokers,
+    subjects: Sequence[Subject],
+    options: argparse.Namespace,
+    found: dict[str, list[ClientMemory]],
+) -> None:
+    for subject in subjects:
+        one = ClientMemory(**_run(brokers, subject, MEMORY, TOPIC, options))
+        found.setdefault(subject.label, []).append(one)
 
 
 # Servers ------------------------------------------------------------------------------------------
@@ -270,12 +302,15 @@ def _run(
     given += [str(warmup_s), str(options.seconds), str(available)]
     home = brokers.classes.parent / "home"
     home.mkdir(exist_ok=True)
-    done = subprocess.run(
-        _command(brokers, subject, given), cwd=ROOT, capture_output=True, text=True, check=False,
-        # Libraries keep logs at home; paths of other packages are arguments.
-        env={**os.environ, "HOME": str(home), "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            _command(brokers, subject, given), cwd=ROOT, capture_output=True, text=True, check=False,
+            # Libraries keep logs at home; paths of other packages are arguments.
+            env={**os.environ, "HOME": str(home)}, stdin=subprocess.DEVNULL,
+            timeout=options.seconds + warmup_s + 2 * SILENCE_LIMIT_S,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise BenchmarkError(f"{subject.label}, {job}: no end in {error.timeout:.0f} s") from error
     if done.returncode != 0 or not done.stdout.strip():
         said = f"{done.stderr.strip()[-1500:]} (exit status {done.returncode})"
         raise BenchmarkError(f"{subject.label}, {job}: {said}")

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import importlib
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.client_faces import (
@@ -58,7 +59,10 @@ class Cpp(BlockingFace):
             self.send(b"m")  # a batch does not ask for the route
 
     def close(self) -> None:
-        """Leave them to the end of the process: some shutdowns of the library do not return."""
+        """Leave them to the end of the process, as some shutdowns do not return; what was sent one-way
+        leaves meanwhile.
+        """
+        time.sleep(1)
 
     def _message(self, body: bytes) -> Any:
         message = self._cpp.Message(self.given.topic)
@@ -171,8 +175,8 @@ class Bridged(BlockingFace):
         self._open.append(producer)
 
     def close(self) -> None:
-        for producer in self._open:
-            producer.shutdown()
+        """Do as Cpp.close does."""
+        time.sleep(1)
 
     def _message(self, body: bytes) -> Any:
         return self._message_class(topic=self.given.topic, body=body)

@@ -45,6 +45,7 @@ HOT: Final = (
     "protocol.command",
     "protocol.frame",
     "protocol.messages.properties",
+    "protocol.messages.record",
     "remoting.calls",
     "remoting.connection",
     "remoting.serving",

@@ -6,13 +6,16 @@
     on its way     the connection is lost               raises ConnectionLostError
     over           its answer comes after all           the answer is dropped
 
+One timer looks for calls that are over: a timer for each call costs a sender of many messages more than
+the send of its request, and nearly all of them are cancelled.
+
 For the loop's thread only.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
+import math
 from typing import TYPE_CHECKING, Final
 
 from cometmq.errors import ConnectionLostError, RequestTimeoutError, TooManyRequestsError
@@ -30,6 +33,8 @@ _MAX_OPAQUE: Final = 0x7FFF_FFFF
 UNASKED: Final = -1
 # If a timer fires later than this, the process itself held it up.
 _LATE_S: Final = 0.05
+# A timer of uvloop may fire this much too early.
+_TICK_S: Final = 0.001
 
 
 class Calls:
@@ -39,7 +44,10 @@ class Calls:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._waiting: dict[int, asyncio.Future[RemotingCommand]] = {}
+        # Each with the time at which its request was sent, and its timeout in s.
+        self._waiting: dict[int, tuple[asyncio.Future[RemotingCommand], float, float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
         self._next_opaque = 0
         # Why the server closes the connection, if it has said so.
         self._last_words = ""
@@ -61,11 +69,10 @@ class Calls:
         """Return the future of the answer to a request that is sent now."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[RemotingCommand] = loop.create_future()
-        self._waiting[opaque] = future
-        timer = loop.call_later(
-            timeout_s, self._expire, connection, opaque, timeout_s, loop.time(), False
-        )
-        future.add_done_callback(functools.partial(self._done, opaque, timer))
+        sent_at = loop.time()
+        self._waiting[opaque] = (future, sent_at, timeout_s)
+        if sent_at + timeout_s < self._timer_at:
+            self._look_at(connection, loop, sent_at + timeout_s, set())
         return future
 
     def check_room(self, connection: Connection) -> None:
@@ -79,9 +86,9 @@ class Calls:
 
     def answered(self, connection: Connection, command: RemotingCommand) -> None:
         """Hand an answer to the call that waits for it."""
-        future = self._waiting.pop(command.opaque, None)
-        if future is not None and not future.done():
-            future.set_result(command)
+        call = self._waiting.pop(command.opaque, None)
+        if call is not None and not call[0].done():
+            call[0].set_result(command)
             return
         if command.opaque == UNASKED and not connection.is_of_server:
             self._last_words = command.remark or ""
@@ -89,8 +96,11 @@ class Calls:
 
     def lost(self, connection: Connection, reason: Exception | None) -> None:
         """Fail all calls: the connection is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer, self._timer_at = None, math.inf
         calls, self._waiting = self._waiting, {}
-        for future in calls.values():
+        for future, _, _ in calls.values():
             if not future.done():
                 error = self.lost_before(connection, "the answer came")
                 error.__cause__ = connection.fault or reason
@@ -110,34 +120,53 @@ class Calls:
             address=connection.peer,
         )
 
-    def _expire(
-        self, connection: Connection, opaque: int, timeout_s: float, sent_at: float, late: bool
+    def _look_at(
+        self,
+        connection: Connection,
+        loop: asyncio.AbstractEventLoop,
+        at_s: float,
+        doubted: set[int],
     ) -> None:
-        future = self._waiting.get(opaque)
-        if future is None or future.done():
-            return
+        """Look for calls that are over at `at_s`. Those of `doubted` were over at the look before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at_s
+        self._timer = loop.call_at(at_s, self._look, connection, doubted)
+
+    def _look(self, connection: Connection, doubted: set[int]) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
-        silent = connection.is_silent(sent_at, now)
-        if not late and (silent or now > sent_at + timeout_s + _LATE_S):
-            # The loop of this process may have been blocked. Bytes that the peer sent meanwhile are
-            # read before it counts as silent: uvloop serves timers before it reads.
-            timer = loop.call_later(
-                0.001, self._expire, connection, opaque, timeout_s, sent_at, True
+        self._timer, self._timer_at = None, math.inf
+        next_at, any_silent = math.inf, False
+        over: list[int] = []
+        unclear: set[int] = set()
+        for opaque, (future, sent_at, timeout_s) in self._waiting.items():
+            if future.done():  # its caller was cancelled
+                over.append(opaque)
+                continue
+            deadline = sent_at + timeout_s
+            if deadline > now + _TICK_S:
+                next_at = min(next_at, deadline)
+                continue
+            silent = connection.is_silent(sent_at, now)
+            if opaque not in doubted and (silent or now > deadline + _LATE_S):
+                # The loop of this process may have been blocked. Bytes that the peer sent meanwhile are
+                # read before it counts as silent: uvloop serves timers before it reads.
+                unclear.add(opaque)
+                continue
+            over.append(opaque)
+            any_silent = any_silent or silent
+            future.set_exception(
+                RequestTimeoutError(
+                    f"{connection.peer} did not answer within {timeout_s * 1000:.0f} ms",
+                    address=connection.peer,
+                )
             )
-            future.add_done_callback(lambda _: timer.cancel())
-            return
-        future.set_exception(
-            RequestTimeoutError(
-                f"{connection.peer} did not answer within {timeout_s * 1000:.0f} ms",
-                address=connection.peer,
-            )
-        )
-        if silent:
+        if unclear:
+            next_at = now + 0.001
+        if next_at < math.inf:
+            self._look_at(connection, loop, next_at, unclear)
+        if any_silent:
             connection.drop_silent()
-
-    def _done(
-        self, opaque: int, timer: asyncio.TimerHandle, _: asyncio.Future[RemotingCommand]
-    ) -> None:
-        timer.cancel()
-        self._waiting.pop(opaque, None)
+        for opaque in over:
+            self._waiting.pop(opaque, None)

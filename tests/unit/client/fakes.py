@@ -23,6 +23,8 @@ Answer = Callable[[str, RemotingCommand], RemotingCommand]
 class FakeConnection:
     closed = False
     unsent_bytes = 0
+    # So that nothing is sent but by `FakeRemoting.call`.
+    congested = True
 
 
 class FakeRemoting(RemotingClient):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from contextlib import suppress
 from inspect import CORO_CLOSED, getcoroutinestate
 from typing import Any
 
 import pytest
 import structlog
 from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader, Line, answer_to, echo
-from tests.waits import until
+from tests.waits import WAIT_S, until
 
 from cometmq.errors import (
     CometMQError,
@@ -434,6 +435,45 @@ async def test_a_call_that_is_not_answered_times_out() -> None:
     with pytest.raises(RequestTimeoutError, match="within 10 ms") as raised:
         await line.connection.call(request(1), 0.01)
     assert raised.value.address == "10.0.0.9:4711"
+
+
+async def test_each_call_ends_at_its_own_timeout() -> None:
+    line = Line()
+    long, short = (line.connection.call_nowait(request(1), timeout_s) for timeout_s in (0.3, 0.01))
+    with pytest.raises(RequestTimeoutError, match="within 10 ms"):
+        await short
+    assert not long.done()
+    with pytest.raises(RequestTimeoutError, match="within 300 ms"):
+        await long
+
+
+async def test_calls_of_one_connection_share_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, timers = asyncio.get_running_loop(), []
+    made = loop.call_at
+
+    def call_at(*args: Any) -> asyncio.TimerHandle:
+        timers.append(made(*args))
+        return timers[-1]
+
+    monkeypatch.setattr(loop, "call_at", call_at)
+    line = Line()
+    calls = [line.connection.call_nowait(request(1), 5) for _ in range(100)]
+    assert len(timers) == 1
+    line.feed(*map(answer_to, await line.flushed()))
+    await asyncio.gather(*calls)
+
+
+async def test_a_cancelled_call_gives_its_room_back_when_its_time_is_over() -> None:
+    line = Line(limits=ConnectionLimits(max_outstanding_calls=1))
+    line.connection.call_nowait(request(1), 0.01).cancel()
+    with pytest.raises(TooManyRequestsError):
+        line.connection.call_nowait(request(1), 5)
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            await asyncio.sleep(0.01)
+            with suppress(TooManyRequestsError):
+                line.connection.call_nowait(request(1), 5).cancel()
+                break
 
 
 async def test_an_answer_that_comes_late_is_ignored() -> None:

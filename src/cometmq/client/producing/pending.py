@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -17,21 +18,21 @@ T = TypeVar("T")
 Callback = Callable[[T | None, BaseException | None], None]
 
 
-class Pending:
+class Pending(TaskOwner):
     """Runs at most `max_sends` tasks with at most `max_bytes` of bodies.
 
     A task that runs alone may have more bytes. Error texts name the limits by the options of
     Producer. For the loop's thread only.
     """
 
-    def __init__(self, owner: TaskOwner, max_sends: int, max_bytes: int) -> None:
-        self._owner = owner
+    def __init__(self, name: str, max_sends: int, max_bytes: int) -> None:
+        super().__init__(name)
         self._max_sends = max_sends
         self._max_bytes = max_bytes
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._sizes: dict[asyncio.Task[Any], int] = {}
         self._bytes = 0
 
-    def spawn(
+    def send(
         self, size: int, work: Coroutine[Any, Any, T], callback: Callback[T] | None
     ) -> asyncio.Task[T]:
         """Run `work`, which sends `size` bytes. Raises TooManyRequestsError if there is no room."""
@@ -39,35 +40,33 @@ class Pending:
         if fault is not None:
             work.close()
             raise TooManyRequestsError(f"{fault}; wait for some of their futures, or raise it")
-        task = self._owner.spawn(work, "send", log_failure=False)
-        self._tasks.add(task)
+        task = self.spawn(work, "send", log_failure=False)
+        self._sizes[task] = size
         self._bytes += size
-
-        def forget(done: asyncio.Task[Any]) -> None:
-            self._tasks.discard(done)
-            self._bytes -= size
-
-        task.add_done_callback(forget)
         if callback is not None:
-            task.add_done_callback(lambda done: _report(done, callback))
+            task.add_done_callback(functools.partial(_report, callback))
         return task
 
     def load(self) -> tuple[int, int]:
         """Return how many sends are under way, and the bytes of their bodies. For any thread."""
-        return len(self._tasks), self._bytes
+        return len(self._sizes), self._bytes
 
     async def wait(self) -> None:
         """Wait until all tasks have ended. Each of them ends within its own timeout."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if self._sizes:
+            await asyncio.wait(self._sizes)
+
+    def _forget(self, task: asyncio.Task[Any]) -> BaseException | None:
+        self._bytes -= self._sizes.pop(task)
+        return super()._forget(task)
 
     def _fault(self, size: int) -> str | None:
-        if len(self._tasks) >= self._max_sends:
+        if len(self._sizes) >= self._max_sends:
             return (
-                f"{len(self._tasks)} sends are under way, the limit is max_pending_sends = "
+                f"{len(self._sizes)} sends are under way, the limit is max_pending_sends = "
                 f"{self._max_sends}"
             )
-        if self._tasks and self._bytes + size > self._max_bytes:
+        if self._sizes and self._bytes + size > self._max_bytes:
             return (
                 f"sends with {self._bytes} bytes are under way and {size} more are asked for, "
                 f"the limit is max_pending_bytes = {self._max_bytes}"
@@ -75,7 +74,7 @@ class Pending:
         return None
 
 
-def _report(task: asyncio.Task[T], callback: Callback[T]) -> None:
+def _report(callback: Callback[T], task: asyncio.Task[T]) -> None:
     try:
         if task.cancelled():
             callback(None, ClientStateError("the send was cancelled"))

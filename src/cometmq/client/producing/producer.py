@@ -274,7 +274,8 @@ class Producer(TracedClient):
         sender, encoder = self._ready()
         messages = list(messages) if isinstance(messages, Iterable) else messages
         for message in messages if isinstance(messages, list) else ():
-            await self._encode(message)
+            if _has_value_only(message):
+                await self._codecs.encode(message)
         batch = self._checks.check_batch(messages)
         outgoing = encoder.encode_batch(batch)
         self._check_batch_size(outgoing, len(batch))
@@ -398,18 +399,15 @@ class Producer(TracedClient):
 
     async def _prepare(self, message: Message) -> None:
         """Encode the value of a message that has one, and check the message."""
-        await self._encode(message)
-        self._checks.check(message)
-
-    async def _encode(self, message: Message) -> None:
-        if isinstance(message, Message) and message.is_unencoded:
+        if _has_value_only(message):
             await self._codecs.encode(message)
+        self._checks.check(message)
 
     def _spawn(
         self, message: Message, work: Coroutine[Any, Any, T], callback: Callback[T] | None
     ) -> asyncio.Task[T]:
         assert self._pending is not None, "set by start"
-        if isinstance(message, Message) and message.is_unencoded:
+        if _has_value_only(message):
             try:
                 self._codecs.encode_now(message)
             except BaseException:
@@ -417,7 +415,7 @@ class Producer(TracedClient):
                 raise
         body = getattr(message, "body", None)  # `work` refuses an object that is no Message
         size = len(body) if isinstance(body, bytes) else 0
-        return self._pending.spawn(size, work, callback)
+        return self._pending.send(size, work, callback)
 
     async def _target(
         self,
@@ -476,9 +474,10 @@ class Producer(TracedClient):
     async def _open(self, instance: ClientInstance) -> None:
         self._join(instance)
         self._opened = instance
-        self._tasks = TaskOwner(f"producer-{self._group}")
+        name = f"producer-{self._group}"
+        self._tasks = TaskOwner(name)
         self._tasks.spawn(instance.look_for_servers(self.group), "look for servers")
-        self._pending = Pending(self._tasks, self._max_pending_sends, self._max_pending_bytes)
+        self._pending = Pending(name, self._max_pending_sends, self._max_pending_bytes)
         self._oneways = Oneways()
         faults = None
         if self._latency_tables is not None:
@@ -510,11 +509,12 @@ class Producer(TracedClient):
 
     async def _shut(self, instance: ClientInstance) -> None:
         assert self._tasks is not None, "set by start"
+        assert self._pending is not None, "set by start"
         try:
-            assert self._pending is not None, "set by start"
             await self._pending.wait()
             await self._drain_oneways()
         finally:
+            await self._pending.close()
             await self._tasks.close()
             await instance.remove_producer(self._group)
 
@@ -528,3 +528,8 @@ class Producer(TracedClient):
                 count=len(self._unsent),
                 send_timeout_ms=self._send_timeout_ms,
             )
+
+
+def _has_value_only(message: object) -> bool:
+    """Say whether a codec has to make the message's body. Users may hand over any object."""
+    return isinstance(message, Message) and message.is_unencoded

@@ -192,7 +192,12 @@ class Sender:
                 raise late
             if self._hooks.around_sends:
                 context = self._before(outgoing, queue, address, mode, attempt)
-            answer = await self._instance.remoting.call(address, outgoing.command(queue), timeout_s)
+            remoting = self._instance.remoting
+            begun = remoting.begin_call(address, outgoing.command(queue), timeout_s)
+            if begun is None:
+                answer = await remoting.call(address, outgoing.command(queue), timeout_s)
+            else:
+                answer = await begun
             result = _result(answer, queue, outgoing.unique_id, address)
             if self._namespaced:
                 result = replace(result, queue=self._namespace.unwrap_queue(result.queue))
@@ -225,8 +230,9 @@ class Sender:
         last attempt's error, with the brokers that were tried. Its `stored` speaks of all attempts.
         """
         deadline = self._loop.time() + timeout_s
-        back_off = BackOff()
-        tried: list[str] = []
+        # Made when they are needed: thousands of sends may wait for their answers at once.
+        back_off: BackOff | None = None
+        tried: tuple[str, ...] = ()
         stored: SendResult | None = None
         doubt = Stored.NO
         while True:
@@ -249,7 +255,7 @@ class Sender:
             except _AN_ATTEMPT_FAILED as error:
                 if await self._is_gone(error, outgoing.topic, queue, deadline):
                     continue
-                tried.append(queue.broker_name)
+                tried += (queue.broker_name,)
                 doubt = _of_both(doubt, error.stored)
                 if not self._worth_retrying(error, tried, deadline, mode):
                     if stored is not None:
@@ -257,11 +263,12 @@ class Sender:
                     raise _failure(error, outgoing, tried, timeout_s, doubt) from error
                 # If there is another broker, the next attempt goes there and need not wait.
                 if not route.has_other_broker(queue.broker_name):
+                    back_off = back_off or BackOff()
                     await back_off.wait(deadline)
             except CometMQError as error:
                 raise _saying(error, _of_both(doubt, error.stored)) from error.__cause__
             else:
-                tried.append(queue.broker_name)
+                tried += (queue.broker_name,)
                 stored, doubt = result, Stored.YES
                 if (
                     result.status is SendStatus.SEND_OK
@@ -278,14 +285,14 @@ class Sender:
         mode: CommunicationMode = CommunicationMode.SYNC,
     ) -> SendResult:
         """Send to this queue only: once, or 1 + `retry_times_async` times while no answer comes."""
-        back_off = BackOff()
-        tried: list[str] = []
+        back_off: BackOff | None = None
+        tried: tuple[str, ...] = ()
         doubt = Stored.NO
         while True:
             try:
                 return await self.send_to(outgoing, queue, deadline, mode, len(tried) + 1)
             except CometMQError as error:
-                tried.append(queue.broker_name)
+                tried += (queue.broker_name,)
                 doubt = _of_both(doubt, error.stored)
                 if (
                     mode is CommunicationMode.SYNC
@@ -293,6 +300,7 @@ class Sender:
                     or not self._worth_retrying(error, tried, deadline, mode)
                 ):
                     raise _saying(error, doubt) from error.__cause__
+            back_off = back_off or BackOff()
             await back_off.wait(deadline)
 
     async def send_oneway(
@@ -398,7 +406,7 @@ class Sender:
             refused = isinstance(error, RemoteError)
             self._faults.note(broker_name, took_s, failed=True, reachable=not refused)
 
-    def _may_retry(self, tried: list[str], deadline: float, mode: CommunicationMode) -> bool:
+    def _may_retry(self, tried: tuple[str, ...], deadline: float, mode: CommunicationMode) -> bool:
         return len(tried) <= self._retries(mode) and self._loop.time() < deadline
 
     def _retries(self, mode: CommunicationMode) -> int:
@@ -413,7 +421,7 @@ class Sender:
         return min(deadline, self._loop.time() + timeout_s)
 
     def _worth_retrying(
-        self, error: CometMQError, tried: list[str], deadline: float, mode: CommunicationMode
+        self, error: CometMQError, tried: tuple[str, ...], deadline: float, mode: CommunicationMode
     ) -> bool:
         if not self._may_retry(tried, deadline, mode):
             return False
@@ -465,7 +473,11 @@ def _result(
 
 
 def _failure(
-    error: CometMQError, outgoing: Outgoing, tried: list[str], timeout_s: float, stored: Stored
+    error: CometMQError,
+    outgoing: Outgoing,
+    tried: tuple[str, ...],
+    timeout_s: float,
+    stored: Stored,
 ) -> CometMQError:
     """Make an error of the same kind that says how often and where the send was tried."""
     failure = type(error)(

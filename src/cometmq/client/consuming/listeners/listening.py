@@ -167,6 +167,9 @@ def _prepare(job: ConsumeJob, now_ms: int) -> list[MessageExt]:
 
 
 def _judge(job: ConsumeJob, returned: object) -> None:
+    if returned is None:
+        job.result = ConsumeResult.SUCCESS
+        return
     if isinstance(returned, Partly):
         job.partly = returned
         if not returned.kept and returned.refused:
@@ -176,11 +179,11 @@ def _judge(job: ConsumeJob, returned: object) -> None:
         if isinstance(returned, BaseException):
             _blame(job, returned)
             return
+        if returned is None:
+            job.result = ConsumeResult.SUCCESS
+            return
     if isinstance(returned, ConsumeResult):
         job.result = returned
-        return
-    if returned is None:
-        job.result = ConsumeResult.SUCCESS
         return
     job.outcome = returned
     if isinstance(returned, ConsumeReport):
