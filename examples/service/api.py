@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
@@ -21,7 +21,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     given = settings or Settings.of_environment()
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         producer = Producer("orders-api", namesrv=given.namesrv, codecs=CODECS)
         with measured("orders-api", producer, given):
             async with producer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def charging(ledger: Ledger) -> Callable[[list[MessageExt]], None]:
 
 
 @contextmanager
-def billing(settings: Settings) -> Iterator[PushConsumer]:
+def billing(settings: Settings) -> Generator[PushConsumer, None, None]:
     """Open the databases and make the consumer; close the databases after it.
 
     A message whose body is no order is a dead letter at once. The keys of the messages are the ids of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -19,7 +19,9 @@ from .settings import Settings
 
 
 @contextmanager
-def measured(service: str, client: Producer | PushConsumer, settings: Settings) -> Iterator[None]:
+def measured(
+    service: str, client: Producer | PushConsumer, settings: Settings
+) -> Generator[None, None, None]:
     """Measure a client while the context is open; at its end send the spans that are left."""
     with ExitStack() as stack:
         if settings.otlp_endpoint:

@@ -11,10 +11,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Final
 
 import pyright
 import pytest
 from tests.waits import PROCESS_WAIT_S
+
+EXAMPLES: Final = Path(__file__).parents[3] / "examples"
 
 PROGRAM = """
 import asyncio
@@ -130,20 +133,34 @@ def node() -> str:
     return path
 
 
-def test_pyright_finds_the_mistakes_and_nothing_else(program: Path) -> None:
-    (program.parent / "pyrightconfig.json").write_text('{"typeCheckingMode": "strict"}')
+def pyright_errors(directory: Path) -> list[dict[str, Any]]:
+    """Return what pyright, strict, finds in the programs of a directory."""
+    # Named, so that pyright looks nowhere else.
+    config = {"typeCheckingMode": "strict", "include": [str(directory)]}
+    (directory / "pyrightconfig.json").write_text(json.dumps(config))
     # The package's own command asks npm for newer versions first.
+    program = Path(pyright.__file__).parent / "dist" / "index.js"
     found = subprocess.run(
-        [
-            *(node(), str(Path(pyright.__file__).parent / "dist" / "index.js")),
-            *("--outputjson", "--pythonpath", sys.executable, str(program)),
-        ],
+        [node(), str(program), "--outputjson", "--pythonpath", sys.executable],
         capture_output=True,
         text=True,
         timeout=PROCESS_WAIT_S,
         check=False,
-        cwd=program.parent,
+        cwd=directory,
     )
-    errors = json.loads(found.stdout)["generalDiagnostics"]
-    lines = sorted({each["range"]["start"]["line"] + 1 for each in errors})
-    assert lines == planted(), found.stdout
+    report = json.loads(found.stdout)
+    assert report["summary"]["filesAnalyzed"] > 0
+    errors: list[dict[str, Any]] = report["generalDiagnostics"]
+    return errors
+
+
+def test_pyright_finds_the_mistakes_and_nothing_else(program: Path) -> None:
+    errors = pyright_errors(program.parent)
+    assert sorted({each["range"]["start"]["line"] + 1 for each in errors}) == planted(), errors
+
+
+def test_pyright_finds_nothing_in_the_service_that_people_copy(tmp_path: Path) -> None:
+    """mypy checks it with all the examples."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(EXAMPLES / "service", tmp_path / "service", ignore=ignored)
+    assert pyright_errors(tmp_path) == []

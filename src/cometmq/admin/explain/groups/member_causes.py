@@ -61,40 +61,35 @@ def _queues_paused(
     facts: GroupFacts, owners: Mapping[MessageQueue, str], behind: set[MessageQueue]
 ) -> Iterator[Reason]:
     """Judge members that paused some of their queues or a topic, and go on with the others."""
-    partly = {
-        client: told
-        for client, told in facts.members.items()
-        if told.value.paused_queues and not told.value.paused
-    }
-    resting = {
+    resting = sorted(
         queue
         for queue in behind
-        if (told := partly.get(owners.get(queue, ""))) and str(queue) in told.value.paused_queues
-    }
-    if not resting:
-        return
-    clients = sorted({owners[queue] for queue in resting})
-    yield Reason(
-        Cause.MEMBER_PAUSED,
-        Severity.ERROR,
-        Said.QUEUES_PAUSED(
-            count=len(resting),
-            group=facts.group,
-            members=shortened(clients),
-            queues=shortened([str(queue) for queue in sorted(resting)], 3),
-            waits=waits(facts),
-        ),
-        (
-            *(
-                partly[client].shows(
-                    "pausedQueues", shortened(sorted(partly[client].value.paused_queues))
-                )
-                for client in clients[:MOST_EVIDENCE]
-            ),
-            *lag_evidence(facts, resting),
-        ),
-        Remedy.MEMBER_PAUSED(),
+        if (told := facts.members.get(owners.get(queue, "")))
+        and not told.value.paused
+        and str(queue) in told.value.paused_queues
     )
+    if resting:
+        names = sorted({owners[queue] for queue in resting})
+        tellers = [facts.members[name] for name in names][:MOST_EVIDENCE]
+        yield Reason(
+            Cause.MEMBER_PAUSED,
+            Severity.ERROR,
+            Said.QUEUES_PAUSED(
+                count=len(resting),
+                group=facts.group,
+                members=shortened(names),
+                queues=shortened([str(queue) for queue in resting], 3),
+                waits=waits(facts),
+            ),
+            (
+                *(
+                    t.shows("pausedQueues", shortened(sorted(t.value.paused_queues)))
+                    for t in tellers
+                ),
+                *lag_evidence(facts, set(resting)),
+            ),
+            Remedy.MEMBER_PAUSED(),
+        )
 
 
 def silent(facts: GroupFacts) -> Iterator[Reason]:
