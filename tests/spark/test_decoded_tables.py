@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -13,12 +14,14 @@ from pyarrow import parquet
 from tests.spark.archives import context_of
 from tests.spark.arrow_work import ArrowWork
 from tests.spark.kill_decoding import body_of
-from tests.spark.table_archives import LATER, ORDERS, MadeArchive
+from tests.spark.table_archives import LATER, ORDERS, RETRIES, MadeArchive
+from tests.waits import SEND_WAIT_MS
 
+from cometmq import Message, Producer
 from cometmq.errors import ConfigError
 from cometmq.payloads.avro import AvroSchema
 from cometmq.payloads.protos import compiled, message_class
-from cometmq.pipelines import publish
+from cometmq.pipelines import archive, publish
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.decoded.decoding import DecodedLine, Decoding
 from cometmq.pipelines.archive.decoded.work import SparkWork, Work
@@ -26,6 +29,7 @@ from cometmq.pipelines.archive.schemas import ALL, COMPACT
 from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.pipelines.configuration import Decode
 from cometmq.spark.decoding.frames import BodySchema, decode
+from cometmq.testing.cluster import Cluster
 
 ROOT: Final = Path(__file__).parents[2]
 BOTH: Final = TableSettings(publish=["iceberg", "delta"])
@@ -37,13 +41,13 @@ ORDER: Final[dict[str, Any]] = {
 
 
 def decoding(
-    archive: Archive,
+    opened: Archive,
     rules: dict[str, Decode],
     settings: TableSettings = BOTH,
     work: Work | None = None,
     max_messages: int = 1000,
 ) -> Decoding:
-    return Decoding(work or ArrowWork(), archive, rules, settings, max_messages=max_messages)
+    return Decoding(work or ArrowWork(), opened, rules, settings, max_messages=max_messages)
 
 
 @pytest.fixture
@@ -84,10 +88,10 @@ def delta_of(path: Path, table: str) -> Any:
 def test_each_message_is_in_one_table_once(spark: Any, path: Path) -> None:
     work = SparkWork(spark, compact_files=2, target_bytes=1 << 20)
     rules = {"ord*": json_rule(path)}
-    with Archive(path) as archive:
-        made = MadeArchive(archive, body_of)
+    with Archive(path) as opened:
+        made = MadeArchive(opened, body_of)
         made.batch(COMPACT, {ORDERS: (0, 10)})
-        with decoding(archive, rules, work=work) as tables:
+        with decoding(opened, rules, work=work) as tables:
             assert tables.lines() == [DecodedLine("orders", [], waiting=10)]
             tables.catch_up()
             made.batch(ALL, {ORDERS: (10, 5), LATER: (15, 7)})
@@ -143,10 +147,10 @@ def test_kills_double_and_lose_nothing(tmp_path: Path) -> None:
 def test_a_schema_that_grows_adds_columns_with_stable_ids(path: Path) -> None:
     line = {"type": "object", "properties": {"sku": {"type": "string"}}}
     first = {"id": {"type": "string"}, "lines": {"type": "array", "items": line}}
-    with Archive(path) as archive:
-        made = MadeArchive(archive, lambda at: b'{"id":"%d","lines":[{"sku":"x"}]}' % at)
+    with Archive(path) as opened:
+        made = MadeArchive(opened, lambda at: b'{"id":"%d","lines":[{"sku":"x"}]}' % at)
         made.batch(COMPACT, {ORDERS: (0, 3)})
-        with decoding(archive, {"orders": json_rule(path, first)}) as tables:
+        with decoding(opened, {"orders": json_rule(path, first)}) as tables:
             tables.catch_up()
         fields = {one.name: one.field_id for one in iceberg_of(path, "orders").schema().fields}
         more = {
@@ -154,9 +158,9 @@ def test_a_schema_that_grows_adds_columns_with_stable_ids(path: Path) -> None:
             "properties": {"sku": {"type": "string"}, "n": {"type": "integer"}},
         }
         grown = {"lines": {"type": "array", "items": more}, "cents": {"type": "number"}}
-        made = MadeArchive(archive, lambda at: b'{"lines":[{"sku":"y","n":1}],"cents":%d.5}' % at)
+        made = MadeArchive(opened, lambda at: b'{"lines":[{"sku":"y","n":1}],"cents":%d.5}' % at)
         made.batch(COMPACT, {ORDERS: (3, 2)})
-        with decoding(archive, {"orders": json_rule(path, grown)}) as tables:
+        with decoding(opened, {"orders": json_rule(path, grown)}) as tables:
             tables.catch_up()
             assert tables.lines() == [DecodedLine("orders", ["orders"], 5, 5, 0)]
             assert [one.problem for one in tables.published] == [None] * 4
@@ -179,19 +183,19 @@ def test_a_schema_that_grows_adds_columns_with_stable_ids(path: Path) -> None:
 
 
 def test_a_schema_that_a_table_cannot_follow_begins_a_new_version(path: Path) -> None:
-    with Archive(path) as archive:
-        made = MadeArchive(archive, lambda at: b'{"id":"%d"}' % at)
+    with Archive(path) as opened:
+        made = MadeArchive(opened, lambda at: b'{"id":"%d"}' % at)
         made.batch(COMPACT, {ORDERS: (0, 3)})
-        with decoding(archive, {"orders": json_rule(path, {"id": {"type": "string"}})}) as tables:
+        with decoding(opened, {"orders": json_rule(path, {"id": {"type": "string"}})}) as tables:
             tables.catch_up()
-        made = MadeArchive(archive, lambda at: b'{"id":%d}' % at)
+        made = MadeArchive(opened, lambda at: b'{"id":%d}' % at)
         made.batch(COMPACT, {ORDERS: (3, 2)})
-        with decoding(archive, {"orders": json_rule(path, {"id": {"type": "integer"}})}) as tables:
+        with decoding(opened, {"orders": json_rule(path, {"id": {"type": "integer"}})}) as tables:
             tables.catch_up()
             assert tables.lines() == [DecodedLine("orders", ["orders", "orders_v2"], 5, 5, 0)]
         # The schema of before goes on in the table that has it.
         made.batch(COMPACT, {ORDERS: (5, 1)})
-        with decoding(archive, {"orders": json_rule(path, {"id": {"type": "string"}})}) as tables:
+        with decoding(opened, {"orders": json_rule(path, {"id": {"type": "string"}})}) as tables:
             tables.catch_up()
             assert tables.lines() == [DecodedLine("orders", ["orders", "orders_v2"], 6, 5, 1)]
     assert [row["body_id"] for row in rows_in(path, "orders")] == ["0", "1", "2"]
@@ -202,22 +206,22 @@ def test_a_schema_that_a_table_cannot_follow_begins_a_new_version(path: Path) ->
 
 def test_an_inferred_schema_stays_as_it_is(path: Path) -> None:
     rule = {"orders": Decode(format="json")}
-    with Archive(path) as archive:
-        made = MadeArchive(archive, lambda at: b"[]")
+    with Archive(path) as opened:
+        made = MadeArchive(opened, lambda at: b"[]")
         made.batch(COMPACT, {ORDERS: (0, 2)})
-        with decoding(archive, rule) as tables:
+        with decoding(opened, rule) as tables:
             tables.catch_up()
             (line,) = tables.lines()
             assert line.waiting == 2
             assert "give schema in the table [decode.orders]" in (line.problem or "")
-        made = MadeArchive(archive, lambda at: b'{"id":"%d","n":%d}' % (at, at))
+        made = MadeArchive(opened, lambda at: b'{"id":"%d","n":%d}' % (at, at))
         made.batch(COMPACT, {ORDERS: (2, 3)})
-        with decoding(archive, rule) as tables:
+        with decoding(opened, rule) as tables:
             tables.catch_up()
             assert tables.lines() == [DecodedLine("orders", ["orders"], 5, 3, 2)]
-        made = MadeArchive(archive, lambda at: b'{"id":%d,"more":1}' % at)
+        made = MadeArchive(opened, lambda at: b'{"id":%d,"more":1}' % at)
         made.batch(COMPACT, {ORDERS: (5, 1)})
-        with decoding(archive, rule) as tables:
+        with decoding(opened, rule) as tables:
             tables.catch_up()
             assert tables.lines() == [DecodedLine("orders", ["orders"], 6, 3, 3)]
     assert [(row["body_id"], row["body_n"]) for row in rows_in(path, "orders")] == [
@@ -226,8 +230,6 @@ def test_an_inferred_schema_stays_as_it_is(path: Path) -> None:
 
 
 def test_avro_and_protobuf_topics_have_tables_of_their_own(spark: Any, path: Path) -> None:
-    from tests.spark.table_archives import RETRIES
-
     avro = {
         "type": "record",
         "name": "Order",
@@ -250,18 +252,16 @@ def test_avro_and_protobuf_topics_have_tables_of_their_own(spark: Any, path: Pat
         ),
     }
 
-    with Archive(path) as archive:
+    with Archive(path) as opened:
         written = AvroSchema(json.dumps(avro))
-        made = MadeArchive(
-            archive, lambda at: written.write({"id": f"{at}", "counts": {"a": [at]}})
-        )
+        made = MadeArchive(opened, lambda at: written.write({"id": f"{at}", "counts": {"a": [at]}}))
         made.batch(COMPACT, {ORDERS: (0, 3)})
         made = MadeArchive(
-            archive, lambda at: order(id=f"{at}", big={"a": 2**64 - 1}).SerializeToString()
+            opened, lambda at: order(id=f"{at}", big={"a": 2**64 - 1}).SerializeToString()
         )
         made.batch(COMPACT, {RETRIES: (0, 2)})
         work = SparkWork(spark, compact_files=2, target_bytes=1 << 20)
-        with decoding(archive, rules, work=work) as tables:
+        with decoding(opened, rules, work=work) as tables:
             tables.catch_up()
             assert [one.problem for one in tables.published] == [None] * 8
             assert tables.lines() == [
@@ -279,17 +279,15 @@ def test_avro_and_protobuf_topics_have_tables_of_their_own(spark: Any, path: Pat
 
 
 def test_damage_stops_one_topic_and_is_named(path: Path) -> None:
-    from tests.spark.table_archives import RETRIES
-
-    with Archive(path) as archive:
-        made = MadeArchive(archive, body_of)
+    with Archive(path) as opened:
+        made = MadeArchive(opened, body_of)
         made.batch(COMPACT, {ORDERS: (0, 3)})
         made.batch(COMPACT, {RETRIES: (0, 3)})
         (file,) = (path / "data" / "topic=orders").glob("*/*.parquet")
         whole = file.read_bytes()
         rows = parquet.read_table(file, partitioning=None)
         parquet.write_table(rows.slice(1), file)
-        with decoding(archive, {"*": json_rule(path)}) as tables:
+        with decoding(opened, {"*": json_rule(path)}) as tables:
             tables.catch_up()
             orders, retries = sorted(tables.lines(), key=lambda one: one.topic, reverse=True)
             assert (orders.waiting, orders.rows) == (3, 0)
@@ -307,12 +305,12 @@ def test_damage_stops_one_topic_and_is_named(path: Path) -> None:
 
 
 def test_hours_that_leave_the_archive_leave_the_tables(path: Path) -> None:
-    with Archive(path) as archive:
-        made = MadeArchive(archive, body_of)
+    with Archive(path) as opened:
+        made = MadeArchive(opened, body_of)
         made.batch(COMPACT, {ORDERS: (0, 5), LATER: (5, 4)})
-        with decoding(archive, {"orders": json_rule(path)}) as tables:
+        with decoding(opened, {"orders": json_rule(path)}) as tables:
             tables.catch_up()
-            made.remove(ORDERS, [file.name for file in archive.manifests[ORDERS].files])
+            made.remove(ORDERS, [file.name for file in opened.manifests[ORDERS].files])
             tables.catch_up()
             tables.catch_up()
             assert tables.problems(everything=True) == []
@@ -322,10 +320,42 @@ def test_hours_that_leave_the_archive_leave_the_tables(path: Path) -> None:
     assert delta_of(path, "orders_undecodable").to_pyarrow_table().num_rows == 0
 
 
+@pytest.mark.timeout(1500)
+@pytest.mark.cluster
+def test_an_archive_of_a_cluster_decodes_what_it_archives(
+    spark: Any, cluster: Cluster, path: Path
+) -> None:
+    with Producer(
+        "decoded-filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS
+    ) as producer:
+        for at in range(20):
+            producer.send(Message("decoded", body_of(at), keys=f"O-{at}"))
+    config = archive.Config(
+        path=str(path), topics=["decoded"], publish=["iceberg"], max_messages=12, verify="all"
+    )
+    context = dataclasses.replace(
+        context_of(spark, cluster.namesrv), decode={"deco*": json_rule(path)}
+    )
+    for _ in range(2):
+        report = archive.run(config, context)
+        assert report.holds, report.summary
+        assert report.decoded == [DecodedLine("decoded", ["decoded"], 20, 16, 4)]
+        assert [one.table for one in report.tables] == [
+            "cometmq.messages",
+            "cometmq.decoded",
+            "cometmq.decoded_undecodable",
+        ]
+    rows = iceberg_of(path, "decoded").scan().to_arrow().to_pylist()
+    assert sorted(row["body_cents"] for row in rows) == [
+        at * 100 for at in range(20) if at % 5 != 4
+    ]
+    assert {row["topic"] for row in rows} == {"decoded"}
+
+
 def test_decoded_tables_are_published_later(path: Path) -> None:
-    with Archive(path) as archive:
-        MadeArchive(archive, body_of).batch(COMPACT, {ORDERS: (0, 5)})
-        with decoding(archive, {"orders": json_rule(path)}, TableSettings()) as tables:
+    with Archive(path) as opened:
+        MadeArchive(opened, body_of).batch(COMPACT, {ORDERS: (0, 5)})
+        with decoding(opened, {"orders": json_rule(path)}, TableSettings()) as tables:
             tables.catch_up()
             assert tables.published == []
     report = publish.run(publish.Config(path=str(path)), context_of(None, None))
@@ -346,20 +376,18 @@ def test_decoded_tables_are_published_later(path: Path) -> None:
     ],
 )
 def test_rules_that_do_not_fit_are_refused(path: Path, rules: dict[str, Decode], said: str) -> None:
-    with Archive(path) as archive, pytest.raises(ConfigError, match=said):
-        decoding(archive, rules)
+    with Archive(path) as opened, pytest.raises(ConfigError, match=said):
+        decoding(opened, rules)
 
 
 def test_two_topics_do_not_share_a_table(path: Path) -> None:
-    from tests.spark.table_archives import RETRIES
-
     rule = json_rule(path)
     named = Decode(format="json", schema=rule.schema, table="Orders")
-    with Archive(path) as archive:
-        made = MadeArchive(archive, body_of)
+    with Archive(path) as opened:
+        made = MadeArchive(opened, body_of)
         made.batch(COMPACT, {ORDERS: (0, 1), RETRIES: (0, 1)})
         with (
-            decoding(archive, {"orders": rule, "%RETRY%g": named}) as tables,
+            decoding(opened, {"orders": rule, "%RETRY%g": named}) as tables,
             pytest.raises(ConfigError, match=r"give a table \[decode\.orders\] with another name"),
         ):
             tables.catch_up()

@@ -430,8 +430,9 @@ def test_the_programs_of_the_page_run(path: Path) -> None:
     schema.write_text('{"properties": {"id": {"type": "string"}, "cents": {"type": "integer"}}}')
     rule = {"orders": Decode(format="json", schema=str(schema))}
     with Archive(path) as archive:
-        MadeArchive(archive, body_of).batch(COMPACT, {LATER: (40, 5)})
+        MadeArchive(archive, body_of).batch(COMPACT, {LATER: (35, 5)})
         with Decoding(ArrowWork(), archive, rule, BOTH, max_messages=1000) as tables:
             tables.catch_up()
+            assert all(line.holds for line in tables.lines())
     for program in of("docs/tables.md"):
         assert "orders" in by_engines(str(path), program)

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from cometmq.errors import ConfigError
-from cometmq.pipelines.configuration import ClusterConfig, ConfigFile, Settings
+from cometmq.pipelines.configuration import ClusterConfig, ConfigFile, Decode, Settings
 from cometmq.spark.connecting import CONNECTING
 
 WHOLE = """
@@ -151,3 +151,47 @@ def test_lenient_leaves_out_what_nothing_reads(tmp_path: Path) -> None:
         cluster = ConfigFile(path, lenient=True).cluster()
     assert cluster.namesrv == "a:1"
     assert [entry["log_level"] for entry in logs] == ["warning", "warning"]
+
+
+def test_topics_are_decoded_as_their_tables_say(tmp_path: Path) -> None:
+    file = file_of(
+        tmp_path,
+        "[decode.orders]\nformat = 'json'\nschema = 'schemas/order.json'\n"
+        "[decode.'pay-*']\nformat = 'protobuf'\nschema = '/etc/pay.proto'\nmessage = 'Payment'\n"
+        "[decode.events]\nformat = 'json'\n",
+    )
+    assert file.decode() == {
+        "orders": Decode(format="json", schema=str(tmp_path / "schemas" / "order.json")),
+        "pay-*": Decode(format="protobuf", schema="/etc/pay.proto", message="Payment"),
+        "events": Decode(format="json"),
+    }
+    assert file_of(tmp_path, "").decode() == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("decode = 1", r"decode is a table; write \[decode\]"),
+        ("[decode]\norders = 'json'", r"decode.orders is a table; write \[decode.orders\]"),
+        ("[decode.orders]\nschema = 'a'", r"table \[decode.orders\]: the key `format` is missing"),
+        (
+            "[decode.orders]\nformat = 'xml'",
+            r"table \[decode.orders\]: `format` is 'xml'; give one of 'json', 'avro', 'protobuf'",
+        ),
+        (
+            "[decode.orders]\nformat = 'json'\nshema = 'a'",
+            r"table \[decode.orders\]: there is no key `shema`.* did you mean schema for shema",
+        ),
+        (
+            "[decode.orders]\nformat = 'avro'",
+            r"table \[decode.orders\]: format is 'avro', .* give schema",
+        ),
+        ("[decode.o]\nformat = 'json'\nmessage = 'M'", "message is 'M', which is for format"),
+        ("[decode.o]\nformat = 'json'\ntable = 'a-b'", "table is 'a-b', give a name of letters"),
+    ],
+)
+def test_a_table_of_decode_that_does_not_fit_is_named(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        file_of(tmp_path, text).decode()
