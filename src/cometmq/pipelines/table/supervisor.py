@@ -199,10 +199,13 @@ class Supervisor:
             self._days.take(note.figures, self.board.take(note.figures), self.board)
 
     def _look_at_cpu(self) -> None:
+        # Scrapes call this in a thread of their own. In this order a driver that ends meanwhile is not counted
+        # twice.
+        before_s = self._cpu_before_s
         driver = self._driver
         found_s = cpu_s(driver.pid) if driver is not None else None
         if found_s is not None:
-            self.board.cpu_s = max(self.board.cpu_s or 0.0, self._cpu_before_s + found_s)
+            self.board.cpu_s = max(self.board.cpu_s or 0.0, before_s + found_s)
 
     def _wait(self, woken: socket.socket, pause_s: float) -> None:
         """Wait so long, or until a signal comes."""
