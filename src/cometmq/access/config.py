@@ -45,9 +45,9 @@ class AccessConfig:
     inner_client_authentication_credentials: str = field(default="", metadata=SECRET)
     migrate_auth_from_v1_enabled: bool = False
 
-    # CometMQ's own: refuse signed requests that do not say when they were signed, as Java's clients
-    # do not; how old a signature may be that says so; and how many clients are remembered to know a
-    # repeated request.
+    # CometMQ's own: whether signed requests without the time of signing, such as those of Java's
+    # clients, are refused; how old a signature with a time may be; and how many clients are
+    # remembered to recognise repeated requests.
     fresh_signatures_required: bool = False
     signature_max_age_seconds: int = field(default=300, metadata={"min": 1, "max": 86_400})
     max_remembered_signers: int = field(default=20_000, metadata={"min": 16})

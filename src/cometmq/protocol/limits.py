@@ -53,8 +53,8 @@ MAX_SQL_SUBSCRIPTIONS: Final = 256
 # Tags of all subscriptions, or their codes.
 MAX_TAGS_OF_HEARTBEAT: Final = 65_536
 MAX_CLIENT_ID_LENGTH: Final = 1_024
-# RocketMQ's own limits for topics and groups are lower, but it has none for the names of brokers, nor
-# for names in a body: what is kept of a request would be as long as the request.
+# RocketMQ's own limits for topics and groups are lower, but it has none for the names of brokers,
+# nor for names in a body: a name that is kept of a request could be as long as the request.
 MAX_NAME_LENGTH: Final = 255
 MAX_LOCKS_AT_ONCE: Final = 2_048
 # Messages that one request acknowledges, and queues or pops that they came from.

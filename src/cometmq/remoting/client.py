@@ -146,8 +146,8 @@ class RemotingClient:
         self, address: str, command: RemotingCommand, timeout_s: float
     ) -> asyncio.Future[RemotingCommand] | None:
         """Send a request at once and return a future of its answer, whatever its code; return None
-        where `call` would wait first (for a connection, or for a peer that does not read), or where a
-        hook is to see the answer.
+        if `call` would have to wait first, for a connection or for a peer that does not read, or if
+        a hook has to see the answer.
 
         So a caller of many requests needs no task for each. The future may fail as
         `Connection.call_nowait` says.

@@ -1,9 +1,10 @@
 """Carry commands over one connection, both ways.
 
-Either side may send requests. The connection is the protocol object of a transport: it cuts what comes
-into frames, gives each to its handler, and writes what is to be sent once in a turn of the loop: all
-answers that handlers give while one read is served leave in one write. `Calls` has this side's requests
-that wait for their answers, and `Serving`, on a server's side, the other side's that wait to be served.
+Either side may send requests. The connection is the protocol object of a transport: it cuts the
+bytes that come into frames, gives each frame to its handler, and writes once in a turn of the loop.
+All answers that handlers give while one read is served leave in one write. `Calls` has this side's
+requests that wait for their answers, and `Serving`, on a server's side, the other side's that wait
+to be served.
 
 For the loop's thread only.
 

@@ -86,13 +86,13 @@ class RemotingServer:
     `on_connect` and `on_disconnect` are called on the loop for each connection. The server closes a
     connection that neither reads nor writes for `idle_timeout_s`, one that has sent nothing at all
     after `silent_timeout_s`, and one whose frame does not arrive in time (see `ConnectionLimits`).
-    When a limit of `counts` is reached, or few file descriptors are left, a new connection takes the
-    place of the one that has been silent for longest, or is closed with an answer that gives the
-    reason. `holdings` bounds what all connections hold; several listeners may share it, and `counts`.
-    With `tls`, whose certificates are loaded, it serves TLS as its mode says, and connections have a
-    place from the moment when they are accepted. With `protection` peers that it does not admit get a
-    refusal of each request. The port is taken from `network`, and `monotonic` says how long requests
-    take.
+    When a limit of `counts` is reached, or few file descriptors are left, a new connection takes
+    the place of the one that has been silent for longest. If there is none, the new one is closed
+    with an answer that gives the reason. `holdings` bounds what all connections hold; several
+    listeners may share it, and `counts`. With `tls`, whose certificates are loaded, it serves TLS
+    as its mode says, and connections have a place from the moment when they are accepted. With
+    `protection` peers that it does not admit get a refusal of each request. The port is taken from
+    `network`, and `monotonic` says how long requests take.
     """
 
     def __init__(

@@ -21,9 +21,9 @@ from typing import Final, Protocol
 from cometmq.runtime.clock import SYSTEM_CLOCK, work_clock
 from cometmq.runtime.garbage import collect_young
 
-# How long a connection is served without a break, and how much that may cost: a request costs 1, one
-# that begins a task TASK_COST, because the task's work comes in the next turn, with that of all others
-# that began. Where time is virtual, only the cost ends a slice.
+# How long a connection is served without a break, and how much that may cost. A request costs 1.
+# One that begins a task costs TASK_COST, because the task's work comes in the next turn, with that
+# of all other tasks that began. Where time is virtual, only the cost ends a slice.
 SLICE_S: Final = 0.0005
 SLICE_COST: Final = 128
 TASK_COST: Final = 32

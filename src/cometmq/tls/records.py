@@ -3,9 +3,10 @@
 OpenSSL goes through all records that it has before it returns, and a peer can ask by a record of 27
 bytes for new keys (RFC 8446, 4.6.3), which takes 20 to 40 microseconds and yields nothing that a server
 would see. A read of 256 KiB of them held the loop for 175 to 360 ms, and a peer after its handshake can
-send them without end. So OpenSSL is given RECORDS_AT_ONCE of them, and all connections of a server
-together have them opened for TURN_S of the loop's thread in each turn, and for as long those of which
-something has just come. Bulk data comes in records of 16 KiB, which are given as they come.
+send them without end. So OpenSSL gets RECORDS_AT_ONCE of them at a time. In each turn the records
+of all connections of a server are opened for TURN_S of the loop's thread, and for as long again
+those of connections from which bytes have just come. Bulk data comes in records of 16 KiB, which
+are given as they come.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Serve an accepted connection by TLS.
 
 A transport of asyncio, or of uvloop, reads as soon as it is made, before TLS is set up. Bytes that it
-has read by then are handed to TLS as if they came later. Why not let the loop do all of it
-(`connect_accepted_socket(ssl=…)`): the transport that it returns does not count the bytes that wait in
-the one beneath, so a peer that does not read would hold megabytes that nobody sees.
+has read by then are handed to TLS as if they came later. The loop could do all of it
+(`connect_accepted_socket(ssl=…)`), but the transport that it returns does not count the bytes that
+wait in the one beneath. A peer that does not read would then hold megabytes that no limit counts.
 """
 
 from __future__ import annotations

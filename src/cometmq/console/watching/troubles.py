@@ -2,10 +2,10 @@
 once.
 
 These are members of a group with different subscriptions, new dead letters, and transactions that
-brokers gave up. Each takes a question about one group or topic, and there may be thousands of them: a
-round asks about some, those that are in trouble and those that work first, then those whose turn is
-longest ago, and rests for longer than it worked. The page says which questions have not been asked
-yet.
+brokers gave up. Each takes a question about one group or topic, and there may be thousands of them,
+so a round asks about some: first about those that are in trouble and those that work, then about
+those whose turn is longest ago. It rests for longer than it worked. The page says which questions
+have not been asked yet.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 hour.
 
 Pages read what the watch knows and so wait for no server: the brokers as they were seconds ago, how
-far groups were within the last half minute, and what a check-up of all servers found last.
+far groups were within the last half minute, and the last findings of a check-up of all servers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Know the columns of each file of an archive, and whether they can be read together. Needs no Spark.
 
 Every file has a schema, which its entry in the manifest names by number (`form`). Number 1 has all
-columns of a message, and number 2 leaves out what follows from others; an archive that needs further
-ones, because its columns or their types were others than here, lists them in `_state.json`. A
-checksum covers the columns of one schema, in their order there, so files of one schema can always be
-held against their proof, whatever columns a version of CometMQ has.
+columns of a message, and number 2 leaves out columns that follow from others. An archive that needs
+further numbers, because its columns or their types are not those of this version, lists them in
+`_state.json`. A checksum covers the columns of one schema, in their order there, so files of one
+schema can always be held against their proof, whatever columns a version of CometMQ has.
 """
 
 from __future__ import annotations

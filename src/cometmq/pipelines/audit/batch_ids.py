@@ -3,7 +3,7 @@
 Java brokers of 4.8 to 5.3.3 store the id of a batch with each of its messages, and Java's consumers
 take it for the message's id: in traces, in ledgers, and in the messages that they send back
 (docs/internals/message-ids.md). Such evidence does not say which message of the batch it is about,
-so n pieces of evidence are dealt out to n of its messages: evidence of consumption to the first
+so n pieces of evidence are distributed over n of its messages: evidence of consumption to the first
 ones, evidence of the opposite to the last ones. So all numbers are right, while an example may name
 another message of the batch.
 """

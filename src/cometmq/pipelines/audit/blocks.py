@@ -1,10 +1,10 @@
 """Find the ranges of offsets in which log and archive have the same messages, without a join.
 
 A block is a range of BLOCK offsets of a queue. For each, log and archive are counted by themselves:
-messages, different offsets, and the sum of checksums over what is compared. Where the log has no
-offset twice and the archive has the same sums, or nothing, each message of the log is a row of the
-audit as it stands; where only the archive has anything, each of its messages is. Only the messages of
-the other blocks are matched one by one, which takes a shuffle of all of them.
+messages, different offsets, and the sum of checksums over what is compared. If the log has no
+offset twice, and the archive has the same sums or nothing, each message of the log is a row of the
+audit as it stands. If only the archive has messages, each of these is one. Only the messages of the
+other blocks are matched one by one, which takes a shuffle of all of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Hold ports of 127.0.0.1 while no server of ours listens there, and find out which are taken.
 
-A server that stops and comes back on its port would otherwise find, now and then, that the kernel
-has given the port away meanwhile: to another server that took any free port, or to an outgoing
-connection.
+Otherwise the port of a server that stops and comes back would now and then be taken: by another
+server that took any free port, or by an outgoing connection.
 """
 
 from __future__ import annotations
