@@ -320,6 +320,25 @@ async def test_a_trusted_balancer_names_the_client(
         assert {relay.peer for relay in proxy.front._relays.values()} == {client_address}
 
 
+async def test_calls_know_the_client_behind_a_balancer(cluster: Cluster) -> None:
+    message = {
+        "topic": {"name": "balanced"},
+        "body": b"x",
+        "system_properties": {"message_id": "balanced-1"},
+    }
+    async with (
+        AdminClient(namesrv=cluster.namesrv) as admin,
+        serving(cluster, FrontConfig(haproxy_from="127.0.0.1")) as proxy,
+        balancer(proxy.port, header_2("192.0.2.1")) as port,
+        GrpcClient(f"127.0.0.1:{port}") as client,
+    ):
+        await admin.topics.create("balanced", cluster="DefaultCluster")
+        answer = await client.call("SendMessage", messages=[message])
+        assert answer.status.code == wire.OK
+        (found,) = await admin.messages.by_unique_id("balanced", "balanced-1")
+        assert found.properties["__BORNHOST"] == FROM_4
+
+
 async def test_limits_count_the_clients_of_a_balancer(cluster: Cluster) -> None:
     front = FrontConfig(haproxy_from="127.0.0.1", max_connections_per_address=1)
     async with (

@@ -41,7 +41,8 @@ _declare(
     "as maxConnections", "20,000 connections need 65,536",
 )  # fmt: skip
 _declare(
-    "SILENT_TIMEOUT_S", "seconds", "Time until a new connection sends its first byte.", _CLOSED,
+    "SILENT_TIMEOUT_S", "seconds",
+    "Time until a new connection sends its first byte, and a balancer in haproxyFrom its header.", _CLOSED,
     "clients connect when they have something to ask", at="proxy.configuration.front_config", slows=True,
 )  # fmt: skip
 _declare(
