@@ -439,9 +439,7 @@ def _filtered(case: _Case) -> tuple[Reason, Delivery] | None:
 
 
 def _not_pulled(case: _Case) -> tuple[Reason, Delivery]:
-    """Judge a message that the group has not reached yet, by the causes that keep the group from
-    pulling.
-    """
+    """Judge a message that the group has not reached, by the causes that keep it from pulling."""
     name = case.group.group
     why = judge_group(case.group)
     causes = shortened([r.cause.value for r in why if r.severity], 3) or Said.NO_CAUSE()
