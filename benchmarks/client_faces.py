@@ -1,4 +1,4 @@
-"""What a load by clients consists of: its jobs, its meter, and the faces by which it uses a client library."""
+"""Name the jobs of a load by clients, meter them, and declare the faces by which they use a client library."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-# What a client library does -----------------------------------------------------------------------
+# Faces of a client library -----------------------------------------------------------------------
 
 
 class BlockingFace(ABC):

@@ -48,7 +48,7 @@ class Cpp(BlockingFace):
     def open(self, number: int) -> None:
         producer = self._cpp.Producer(f"bench-clients-{number}", timeout=10_000)
         # Its Python face has no method for it; producers of one name share a connection.
-        handle = ctypes.c_void_p(producer._handle)  # noqa: SLF001  # as its own methods do
+        handle = ctypes.c_void_p(producer._handle)  # noqa: SLF001 - as its own methods do
         self._ffi.dll.SetProducerInstanceName(handle, f"bench-{number}".encode())
         # It compresses a batch of 4 KiB as a whole, which brokers refuse, Java's too.
         self._ffi.dll.SetProducerCompressMsgBodyOverHowmuch(handle, 1 << 20)
@@ -132,8 +132,9 @@ class Grpc(BlockingFace):
         grpc = self._grpc
         topics = {self.given.topic: grpc.FilterExpression("*")}
         if job == LISTENER:
+            base: Any = grpc.MessageListener
 
-            class Listener(grpc.MessageListener):  # type: ignore[misc, name-defined]  # known at run time only
+            class Listener(base):  # type: ignore[misc]  # known at run time only
                 def consume(self, message: Any) -> Any:
                     assert message.body
                     meter.add(1)
@@ -185,11 +186,13 @@ class Bridged(BlockingFace):
         self._open[-1].send(self._message(body))
 
     def send_async(self, body: bytes, done: Done) -> None:
-        class Callback(self._producers.SendCallback):  # type: ignore[misc, name-defined]  # known at run time only
-            def _onSuccess(self, _: Any) -> None:  # noqa: N802  # its name
+        base: Any = self._producers.SendCallback
+
+        class Callback(base):  # type: ignore[misc]  # known at run time only
+            def _onSuccess(self, _: Any) -> None:  # noqa: N802 - its name
                 done(True)
 
-            def _onException(self, _: Any) -> None:  # noqa: N802  # its name
+            def _onException(self, _: Any) -> None:  # noqa: N802 - its name
                 done(False)
 
         self._open[-1].send(self._message(body), send_callback=Callback())
@@ -207,7 +210,7 @@ class Bridged(BlockingFace):
         success = listeners.ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
         class Listener(listeners.MessageListenerConcurrently):  # type: ignore[misc]  # as above
-            def _consumeMessage(self, messages: Any, _: Any) -> Any:  # noqa: N802  # its name
+            def _consumeMessage(self, messages: Any, _: Any) -> Any:  # noqa: N802 - its name
                 assert messages[0].body
                 meter.add(len(messages))
                 return success

@@ -127,7 +127,7 @@ class Calls:
         at_s: float,
         doubted: set[int],
     ) -> None:
-        """Look for calls that are over at `at_s`. Those of `doubted` were over at the look before."""
+        """Look for calls that are over at `at_s`. The calls in `doubted` were over at the look before."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Final
@@ -194,10 +195,7 @@ class Sender:
                 context = self._before(outgoing, queue, address, mode, attempt)
             remoting = self._instance.remoting
             begun = remoting.begin_call(address, outgoing.command(queue), timeout_s)
-            if begun is None:
-                answer = await remoting.call(address, outgoing.command(queue), timeout_s)
-            else:
-                answer = await begun
+            answer = await (begun or remoting.call(address, outgoing.command(queue), timeout_s))
             result = _result(answer, queue, outgoing.unique_id, address)
             if self._namespaced:
                 result = replace(result, queue=self._namespace.unwrap_queue(result.queue))
@@ -230,8 +228,7 @@ class Sender:
         last attempt's error, with the brokers that were tried. Its `stored` speaks of all attempts.
         """
         deadline = self._loop.time() + timeout_s
-        # Made when they are needed: thousands of sends may wait for their answers at once.
-        back_off: BackOff | None = None
+        back_off: BackOff | None = None  # made when needed: thousands of sends may wait at once
         tried: tuple[str, ...] = ()
         stored: SendResult | None = None
         doubt = Stored.NO
@@ -406,7 +403,7 @@ class Sender:
             refused = isinstance(error, RemoteError)
             self._faults.note(broker_name, took_s, failed=True, reachable=not refused)
 
-    def _may_retry(self, tried: tuple[str, ...], deadline: float, mode: CommunicationMode) -> bool:
+    def _may_retry(self, tried: Sequence[str], deadline: float, mode: CommunicationMode) -> bool:
         return len(tried) <= self._retries(mode) and self._loop.time() < deadline
 
     def _retries(self, mode: CommunicationMode) -> int:
@@ -421,7 +418,7 @@ class Sender:
         return min(deadline, self._loop.time() + timeout_s)
 
     def _worth_retrying(
-        self, error: CometMQError, tried: tuple[str, ...], deadline: float, mode: CommunicationMode
+        self, error: CometMQError, tried: Sequence[str], deadline: float, mode: CommunicationMode
     ) -> bool:
         if not self._may_retry(tried, deadline, mode):
             return False
@@ -473,11 +470,7 @@ def _result(
 
 
 def _failure(
-    error: CometMQError,
-    outgoing: Outgoing,
-    tried: tuple[str, ...],
-    timeout_s: float,
-    stored: Stored,
+    error: CometMQError, outgoing: Outgoing, tried: Sequence[str], timeout_s: float, stored: Stored
 ) -> CometMQError:
     """Make an error of the same kind that says how often and where the send was tried."""
     failure = type(error)(
