@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from cometmq.pipelines.archive.proving.figures import Found
 from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.tables.columns import TABLE
 from cometmq.pipelines.locations import Location
-from cometmq.spark.decoding.batches import BodyDecoder
+from cometmq.spark.decoding.batches import BodyDecoder, SchemaIds, Wire
 from cometmq.spark.decoding.columns import REASON
 from cometmq.spark.decoding.kinds import arrow_type
 
@@ -30,6 +31,15 @@ def schema_of(columns: dict[str, str]) -> pa.Schema:
 
 
 class ArrowWork:
+    def __init__(self) -> None:
+        self._files = count()
+
+    def schema_ids(
+        self, _base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
+    ) -> set[int]:
+        found = [SchemaIds(wire)(self._rows(file, ranges).to_batches()) for file in files]
+        return {at for one in found for batch in one for at in batch["id"].to_pylist()}
+
     def sample(
         self, _base: Location, files: Sequence[Location], ranges: Ranges, count: int
     ) -> list[bytes]:
@@ -46,13 +56,13 @@ class ArrowWork:
         fits: tuple[str, Schema],
         others: tuple[str, Schema],
     ) -> None:
-        for at, file in enumerate(files):
+        for file in files:
             rows = self._rows(file, ranges)
             found = [row for one in decoder(rows.to_batches()) for row in one.to_pylist()]
             for name, schema in (fits, others):
                 part = [row for row in found if (row[REASON] is None) == (name == fits[0])]
                 hour = Hour(name, Hour.of(file.parent).hour)
-                self._write(Path(str(staged / hour.directory)), at, part, schema)
+                self._write(Path(str(staged / hour.directory)), next(self._files), part, schema)
 
     def figures(self, _base: Location, files: Sequence[Location], schema: Schema) -> Found:
         found: Found = []

@@ -15,15 +15,18 @@ from tests.spark.archives import context_of
 from tests.spark.arrow_work import ArrowWork
 from tests.spark.kill_decoding import body_of
 from tests.spark.table_archives import LATER, ORDERS, RETRIES, MadeArchive
+from tests.unit.payloads.registry_server import registry
 from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer
 from cometmq.errors import ConfigError
 from cometmq.payloads.avro import AvroSchema
+from cometmq.payloads.framing import confluent_prefix
 from cometmq.payloads.protos import compiled, message_class
 from cometmq.pipelines import archive, publish
 from cometmq.pipelines.archive.commits import Archive
-from cometmq.pipelines.archive.decoded.decoding import DecodedLine, Decoding
+from cometmq.pipelines.archive.decoded.decoding import Decoding
+from cometmq.pipelines.archive.decoded.lines import DecodedLine
 from cometmq.pipelines.archive.decoded.work import SparkWork, Work
 from cometmq.pipelines.archive.schemas import ALL, COMPACT
 from cometmq.pipelines.archive.tables.settings import TableSettings
@@ -276,6 +279,59 @@ def test_avro_and_protobuf_topics_have_tables_of_their_own(spark: Any, path: Pat
     assert sorted(str(row["body_counts"]) for row in rows) == [
         f"[('a', [{at}])]" for at in range(3)
     ]
+
+
+def test_each_schema_of_a_registry_has_its_table(path: Path) -> None:
+    def avro(kind: str) -> str:
+        fields = [{"name": "id", "type": kind}]
+        return json.dumps({"type": "record", "name": "Order", "fields": fields})
+
+    with registry() as served, Archive(path) as opened:
+        served.authorization = "Bearer secret"
+        path.with_name("token").write_text("secret\n")
+        texts = {served.add(avro(kind)): (kind, avro(kind)) for kind in ("int", "long", "string")}
+        other = served.add("{}", "JSON")
+
+        def body(at: int) -> bytes:
+            if at == 8:
+                return b"x"
+            schema_id = [*texts, 999, other][at % 5]
+            if schema_id not in texts:
+                return confluent_prefix(schema_id) + b"?"
+            kind, text = texts[schema_id]
+            value = f"O-{at}" if kind == "string" else at
+            return confluent_prefix(schema_id) + AvroSchema(text).write({"id": value})
+
+        rule = Decode(
+            format="avro",
+            registry=served.url,
+            wire="confluent",
+            registry_token_file=str(path.with_name("token")),
+        )
+        MadeArchive(opened, body).batch(COMPACT, {ORDERS: (0, 10)})
+        served.status = 503
+        with decoding(opened, {"orders": rule}) as tables:
+            tables.catch_up()
+            (line,) = tables.lines()
+            assert (line.waiting, line.tables) == (10, [])
+            assert "HTTP status 503" in (line.problem or "")
+            # Nothing was wrong with the messages.
+            served.status = None
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders", "orders_v2"], 10, 6, 4)]
+            MadeArchive(opened, body).batch(COMPACT, {ORDERS: (10, 2)})
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders", "orders_v2"], 12, 8, 4)]
+            assert {one.problem for one in tables.published} == {None}
+    assert [row["body_id"] for row in rows_in(path, "orders")] == [0, 1, 5, 6, 10, 11]
+    assert [row["body_id"] for row in rows_in(path, "orders_v2")] == ["O-2", "O-7"]
+    reasons = {
+        row["queue_offset"]: row["undecodable"] for row in rows_in(path, "orders_undecodable")
+    }
+    assert sorted(reasons) == [3, 4, 8, 9]
+    assert "schema 999: the registry" in reasons[3]
+    assert "of the kind JSON, not AVRO" in reasons[4]
+    assert "does not begin with 0" in reasons[8]
 
 
 def test_damage_stops_one_topic_and_is_named(path: Path) -> None:

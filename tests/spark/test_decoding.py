@@ -357,6 +357,32 @@ def test_bodies_of_confluents_wire_format_are_read_behind_their_prefix() -> None
     assert (row["id"], row["undecodable"]) == ("O-2", None)
 
 
+def test_ids_of_schemas_are_read_where_messages_have_them() -> None:
+    properties: list[Any] = [[("SCHEMA_ID", "7")], [("SCHEMA_ID", "x")], [], None]
+    properties += [[("SCHEMA_ID", str(2**31))], [("SCHEMA_ID", "²")]]
+    batch = pa.record_batch(
+        {
+            "body": pa.array([b"\0\0\0\0\x09!", b"x", None, b"\0", b"", b"y"], pa.binary()),
+            "properties": pa.array(properties, pa.map_(pa.string(), pa.string())),
+        }
+    )
+    assert batches.ids_of(batch, "property") == [7, None, None, None, None, None]
+    assert batches.ids_of(batch, "confluent") == [9, None, None, None, None, None]
+    found = list(batches.SchemaIds("property")([batch, batch]))
+    assert [one.to_pydict() for one in found] == [{"id": [7]}] * 2
+    schema = json_schema({"n": {"type": "integer"}})
+    decoder = BodyDecoder(
+        columns_with((), reader_of(schema)),
+        {7: schema},
+        "property",
+        known_ids=True,
+        elsewhere=frozenset({None}),
+    )
+    assert [row["undecodable"] for one in decoder([batch]) for row in one.to_pylist()] == [
+        "DecodeError: JSON is malformed: invalid character (byte 0)"
+    ]
+
+
 def test_schemas_of_no_record_have_one_column() -> None:
     assert types_of(BodySchema("AVRO", '"int"')) == {"body_value": "bigint"}
     numbers = BodySchema("JSON", '{"type": "array", "items": {"type": "integer"}}')

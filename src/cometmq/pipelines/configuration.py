@@ -125,22 +125,44 @@ class Decode(Settings, frozen=True):
         file on. JSON without one gets the schema of the first 1,000 archived messages of each topic, which
         then stays.
     message: the Protobuf message; the first of the file if left out.
-    wire: `confluent` for bodies that begin with 0 and the id of a schema, which is passed over.
+    wire: `confluent` for bodies that begin with 0 and the id of a schema. Without a registry the id is passed
+        over. `property`, with a registry if left out, for messages with the id in the property SCHEMA_ID.
     table: the name of the topic's table; the topic's name if left out. Not for patterns.
+    registry: the URL of a registry of schemas with Confluent's REST interface, in place of schema.
+    registry_user: for the registry, with a password.
+    registry_password_file, registry_password_env: where the password is.
+    registry_token_file, registry_token_env: where a bearer token is, in place of user and password.
     """
 
     format: Literal["json", "avro", "protobuf"]
     schema: str | None = None
     message: str | None = None
-    wire: Literal["plain", "confluent"] = "plain"
+    wire: Literal["plain", "property", "confluent"] | None = None
     table: str | None = None
+    registry: str | None = None
+    registry_user: str | None = None
+    registry_password_file: str | None = None
+    registry_password_env: str | None = None
+    registry_token_file: str | None = None
+    registry_token_env: str | None = None
 
     def __post_init__(self) -> None:
         """Raise ConfigError for values that do not fit."""
-        if self.schema is None and self.format != "json":
+        if self.registry is None:
+            for key in self.__struct_fields__:
+                if key.startswith("registry_") and getattr(self, key) is not None:
+                    raise ConfigError(f"{key} is given without a registry; give registry, its URL")
+            if self.wire == "property":
+                raise ConfigError("wire is 'property', which is for a registry; give registry")
+        elif self.schema is not None or self.wire == "plain":
+            raise ConfigError(
+                "registry is given, so each message names its schema: leave schema out, and give wire "
+                "only as 'property' or 'confluent'"
+            )
+        if self.schema is None and self.registry is None and self.format != "json":
             raise ConfigError(
                 f"format is {self.format!r}, whose bodies do not say which fields they have: give "
-                "schema, the file with their schema"
+                "schema, the file with their schema, or registry"
             )
         if self.message is not None and self.format != "protobuf":
             raise ConfigError(f"message is {self.message!r}, which is for format = 'protobuf'")

@@ -15,6 +15,8 @@ from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted
 from cometmq.pipelines.archive.decoded.decoding import DecodedLine
 from cometmq.pipelines.archive.decoded.decoding import table_of as decoded_table
+from cometmq.pipelines.archive.decoded.lines import DecodedLine
+from cometmq.pipelines.archive.decoded.lines import table_of as decoded_table
 from cometmq.pipelines.archive.layout import Manifest
 from cometmq.pipelines.archive.proving.inventory import Problem
 from cometmq.pipelines.archive.proving.judgement import spans_by_queue

@@ -9,17 +9,20 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 from pyarrow import compute
 
+from cometmq.model import properties as p
 from cometmq.payloads import framing
 from cometmq.payloads.codecs import MAX_PAYLOAD_BYTES
 from cometmq.spark.decoding.columns import REASON, Column, names_of_fields
 from cometmq.spark.decoding.kinds import TEXT, arrow_type
 from cometmq.spark.decoding.readers import BodySchema, Reader, reader_of
 
-Wire = Literal["plain", "confluent"]
+# Where messages name their schema: nowhere, in the property SCHEMA_ID, or as Confluent's serializers do.
+Wire = Literal["plain", "property", "confluent"]
 # A part of a batch that is decoded at once: objects of bodies take some ten times their bytes.
 _MOST_ROWS: Final = 1000
 _MOST_BYTES: Final = 8 << 20
 _MOST_LETTERS: Final = 1000
+_MAX_ID: Final = 2**31 - 1
 
 
 class _DoesNotFitError(Exception):
@@ -31,14 +34,17 @@ class BodyDecoder:
     """Decodes bodies into these columns. It can be pickled.
 
     schemas: by the ids that messages name; under None that of bodies without an id.
-    refused: the reasons why bodies of other ids do not fit.
-    wire: "confluent" for bodies that begin with 0 and an id, as Confluent's serializers write them.
+    wire: where messages name an id. Of frames with "property" the column `properties` is read, too.
+    known_ids: whether each id has a schema of its own; if not, all bodies have that of None.
+    refused: the reasons why bodies of other ids do not fit. elsewhere: the ids whose rows are left out.
     """
 
     columns: tuple[Column, ...]
     schemas: Mapping[int | None, BodySchema]
     wire: Wire = "plain"
+    known_ids: bool = False
     refused: Mapping[int, str] = field(default_factory=dict)
+    elsewhere: frozenset[int | None] = frozenset()
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
 
     @property
@@ -58,6 +64,34 @@ class BodyDecoder:
                 yield work.decoded(part)
 
 
+@dataclass(frozen=True)
+class SchemaIds:
+    """Finds the ids of schemas that messages name. It can be pickled."""
+
+    wire: Wire
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the ids of each batch, each once, in the column `id`. Messages without one have none."""
+        for batch in batches:
+            ids = {one for one in ids_of(batch, self.wire) if one is not None}
+            yield pa.record_batch({"id": pa.array(sorted(ids), pa.int64())})
+
+
+def ids_of(batch: pa.RecordBatch, wire: Wire) -> list[int | None]:
+    """Return the schema id that each message of a batch names, None for none."""
+    bodies = batch.column("body").to_pylist()
+    if wire == "confluent":
+        return [None if body is None else framing.confluent_id(body) for body in bodies]
+    if wire == "plain":
+        return [None] * len(bodies)
+    found: list[int | None] = []
+    for properties in batch.column("properties").to_pylist():
+        text = dict(properties or ()).get(p.SCHEMA_ID, "")
+        is_id = text.isascii() and text.isdigit() and int(text[:11]) <= _MAX_ID
+        found.append(int(text) if is_id else None)
+    return found
+
+
 class _Work:
     """The decoding in one worker."""
 
@@ -68,19 +102,26 @@ class _Work:
         self._known: dict[int | None, tuple[Reader, dict[str, str], bool]] = {}
 
     def decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        ids = ids_of(batch, self._decoder.wire)
+        if any(one in self._decoder.elsewhere for one in ids):
+            stay = [one not in self._decoder.elsewhere for one in ids]
+            batch = batch.filter(pa.array(stay))
+            ids = [one for one, stays in zip(ids, stay, strict=True) if stays]
         rows: list[dict[str, Any] | None] = []
         reasons: list[str | None] = []
-        for body in batch.column("body").to_pylist():
-            row, reason = self._row(body)
+        for body, schema_id in zip(batch.column("body").to_pylist(), ids, strict=True):
+            row, reason = self._row(body, schema_id)
             rows.append(row)
             reasons.append(reason)
         values = self._array(rows, reasons)
         arrays = [*batch.columns, *values.flatten(), pa.array(reasons, TEXT)]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*batch.schema, *self._fields]))
 
-    def _row(self, body: bytes | None) -> tuple[dict[str, Any] | None, str | None]:
+    def _row(
+        self, body: bytes | None, schema_id: int | None
+    ) -> tuple[dict[str, Any] | None, str | None]:
         try:
-            return self._value(body), None
+            return self._value(body, schema_id), None
         except _DoesNotFitError as error:
             return None, str(error)
         except RecursionError:
@@ -88,7 +129,7 @@ class _Work:
         except Exception as error:  # noqa: BLE001 - the formats' libraries raise what they like
             return None, f"{type(error).__name__}: {str(error)[:_MOST_LETTERS]}"
 
-    def _value(self, body: bytes | None) -> dict[str, Any]:
+    def _value(self, body: bytes | None, schema_id: int | None) -> dict[str, Any]:
         if body is None:
             raise _DoesNotFitError("the message has no body")
         if len(body) > self._decoder.max_payload_bytes:
@@ -96,9 +137,7 @@ class _Work:
                 f"the body has {len(body)} bytes, the limit max_payload_bytes is "
                 f"{self._decoder.max_payload_bytes}"
             )
-        schema_id = None
         if self._decoder.wire == "confluent":
-            schema_id = framing.confluent_id(body)
             if schema_id is None:
                 raise _DoesNotFitError("the body does not begin with 0 and the id of a schema")
             body = framing.without_prefix(body)
@@ -111,12 +150,12 @@ class _Work:
     def _reader(self, schema_id: int | None) -> tuple[Reader, dict[str, str], bool]:
         if schema_id not in self._known:
             decoder = self._decoder
-            schema = decoder.schemas.get(schema_id) or decoder.schemas.get(None)
+            schema = decoder.schemas.get(schema_id if decoder.known_ids else None)
             if schema is None:
-                assert schema_id is not None, "bodies without an id have a schema"
-                raise _DoesNotFitError(
-                    decoder.refused.get(schema_id, f"the schema {schema_id} is not known")
-                )
+                if schema_id is None:
+                    raise _DoesNotFitError(f"the message has no property {p.SCHEMA_ID} with an id")
+                reason = decoder.refused.get(schema_id, "it is not known")
+                raise _DoesNotFitError(f"schema {schema_id}: {reason}")
             reader = reader_of(schema)
             has_path = decoder.wire == "confluent" and schema.kind == "PROTOBUF"
             names = names_of_fields(decoder.columns, reader)

@@ -9,17 +9,17 @@ with the binary column `body`.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 from cometmq.errors import IllegalArgumentError
-from cometmq.spark.decoding.batches import BodyDecoder, Wire
+from cometmq.spark.decoding.batches import BodyDecoder
 from cometmq.spark.decoding.columns import REASON, columns_with
 from cometmq.spark.decoding.readers import BodySchema, reader_of
 
 __all__ = ["BodySchema", "decode", "decoded"]
 
 
-def decode(frame: Any, schema: BodySchema, *, wire: Wire = "plain") -> Any:
+def decode(frame: Any, schema: BodySchema, *, wire: Literal["plain", "confluent"] = "plain") -> Any:
     """Return a frame with a column `body_…` for each field of the schema, behind its own columns.
 
     The last column, `undecodable`, has the reason for a body that does not fit, and is null for others. With
@@ -47,9 +47,14 @@ def decoded(frame: Any, decoder: BodyDecoder) -> Any:
             f"the frame has a column {', '.join(twice)} already, which decoding would add: drop or "
             f"rename it (the reason of a body that does not fit is in {REASON})"
         )
+    return mapped(frame, decoder, StructType([*schema.fields, *made]))
+
+
+def mapped(frame: Any, work: Any, schema: Any) -> Any:
+    """Return the rows of a schema that a function of Arrow batches makes of a frame's, in workers."""
     with warnings.catch_warnings():
-        # It asks for pandas, warns of a new one, and then uses Arrow alone.
+        # PySpark asks for pandas, warns of a new one, and then uses Arrow alone.
         warnings.filterwarnings(
             "ignore", "PySpark does not yet fully support pandas", FutureWarning
         )
-        return frame.mapInArrow(decoder, StructType([*schema.fields, *made]))
+        return frame.mapInArrow(work, schema)

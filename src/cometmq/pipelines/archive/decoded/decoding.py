@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-import msgspec
 from msgspec.structs import replace
 
 from cometmq.errors import ConfigError, StoreCorruptError, UndecodableError
@@ -27,6 +26,7 @@ from cometmq.pipelines.archive.decoded.definitions import (
     DecodedTable,
     Definitions,
 )
+from cometmq.pipelines.archive.decoded.lines import DecodedLine
 from cometmq.pipelines.archive.decoded.publishing import DecodedPublisher
 from cometmq.pipelines.archive.decoded.settings import DecodeRule
 from cometmq.pipelines.archive.decoded.work import Ranges, Work
@@ -47,10 +47,10 @@ from cometmq.pipelines.archive.tables.publisher import TableLine
 from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.pipelines.configuration import Decode
 from cometmq.pipelines.locations import Location
-from cometmq.pipelines.report import Table
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 from cometmq.spark.decoding.batches import BodyDecoder
 from cometmq.spark.decoding.json_bodies import MOST_SAMPLED, inferred
+from cometmq.spark.decoding.readers import BodySchema
 from cometmq.spark.live.admission import shared
 from cometmq.spark.live.plan import Range
 
@@ -58,46 +58,6 @@ log = get_logger(__name__)
 
 # The figures of files that were read back, by hour and name.
 Read = dict[tuple[Hour, str], list[Figures]]
-
-
-class DecodedLine(msgspec.Struct):
-    """A topic's decoded tables, as a report shows them.
-
-    messages: archived ones below the offsets that were decoded. rows: those that fit, in all tables of the
-    topic; undecodable: the others. waiting: archived messages that were not decoded yet. problem: the reason
-    why they wait, if it is known.
-    """
-
-    topic: str
-    tables: list[str]
-    messages: int = 0
-    rows: int = 0
-    undecodable: int = 0
-    waiting: int = 0
-    problem: str | None = None
-
-    @property
-    def holds(self) -> bool:
-        """Return whether each message is in a table."""
-        return self.rows + self.undecodable == self.messages and not self.waiting
-
-
-def table_of(lines: Sequence[DecodedLine]) -> Table:
-    """Return the part of a report that shows the decoded topics."""
-    columns = ("topic", "tables", "messages", "decoded", "undecodable", "waiting", "because")
-    rows = [
-        (
-            one.topic,
-            ", ".join(one.tables),
-            one.messages,
-            one.rows,
-            one.undecodable,
-            one.waiting,
-            one.problem,
-        )
-        for one in lines
-    ]
-    return Table("Decoded topics", columns, rows)
 
 
 class Decoding:
@@ -268,19 +228,18 @@ class Decoding:
         forms: dict[str, int] = {}
         schemas = dict(tables.schemas)
         if files := self._files(topic, ranges):
-            table = self._table(topic, rule, files, ranges)
-            columns = {table.name: table.all_columns, table.name_of_bad: UNDECODABLE}
-            forms = {name: _number_of(one, schemas) for name, one in columns.items()}
-            schema = rule.schema or table.schemas[-1]
-            self._work.write(
-                self._archive.layout.data,
-                files,
-                ranges,
-                BodyDecoder(table.columns, {None: schema}, rule.wire),
-                staged,
-                (table.name, schemas[forms[table.name]]),
-                (table.name_of_bad, schemas[forms[table.name_of_bad]]),
-            )
+            for table, decoder in self._decoders(topic, rule, files, ranges):
+                columns = {table.name: table.all_columns, table.name_of_bad: UNDECODABLE}
+                forms |= {name: _number_of(one, schemas) for name, one in columns.items()}
+                self._work.write(
+                    self._archive.layout.data,
+                    files,
+                    ranges,
+                    decoder,
+                    staged,
+                    (table.name, schemas[forms[table.name]]),
+                    (table.name_of_bad, schemas[forms[table.name_of_bad]]),
+                )
         number = tables.state.next_batch
         found = _with_forms(staged_files(staged, batch_name(number), number, 0), forms)
         read: Read = {}
@@ -316,15 +275,23 @@ class Decoding:
             if (hour, name) not in self._done and may_hold(file)
         ]
 
-    def _table(
+    def _decoders(
         self, topic: str, rule: DecodeRule, files: Sequence[Location], ranges: Ranges
-    ) -> DecodedTable:
-        """Return the table for the topic's next messages. Raise UndecodableError if there is no schema."""
+    ) -> list[tuple[DecodedTable, BodyDecoder]]:
+        """Return the tables for the topic's next messages, each with its decoder.
+
+        Raise UndecodableError if there is no schema, and SchemaRegistryError if the registry does not answer.
+        """
+        base = self._archive.layout.data
+        if rule.registry is not None:
+            ids = self._work.schema_ids(base, files, ranges, rule.wire)
+            return self._registered(topic, rule, ids)
+        tables = self._definitions.of(topic)
         schema = rule.schema
+        if schema is None and tables:
+            table = tables[-1]
+            return [(table, BodyDecoder(table.columns, {None: table.schemas[-1]}, rule.wire))]
         if schema is None:
-            if tables := self._definitions.of(topic):
-                return tables[-1]
-            base = self._archive.layout.data
             bodies = self._work.sample(base, files, ranges, MOST_SAMPLED)
             schema = inferred(bodies)
             if schema is None:
@@ -332,7 +299,50 @@ class Decoding:
                     f"none of the first {len(bodies)} bodies of topic {topic} is a JSON object with "
                     f"fields, so no schema can be inferred: give schema in the table [decode.{rule.key}]"
                 )
-        return self._definitions.table_for(topic, schema, rule.table)
+        table = self._definitions.table_for(topic, schema, rule.table)
+        return [(table, BodyDecoder(table.columns, {None: schema}, rule.wire))]
+
+    def _registered(
+        self, topic: str, rule: DecodeRule, ids: set[int]
+    ) -> list[tuple[DecodedTable, BodyDecoder]]:
+        """Return the tables for messages that name these ids. The first gets what has no schema."""
+        schemas: dict[int, BodySchema] = {}
+        refused = {}
+        for schema_id in sorted(ids):
+            found = rule.registered(schema_id)
+            if isinstance(found, str):
+                refused[schema_id] = found
+            else:
+                schemas[schema_id] = found
+        for schema in schemas.values():
+            self._definitions.table_for(topic, schema, rule.table)
+        tables = self._definitions.of(topic)
+        if not tables:
+            raise UndecodableError(
+                f"no message of topic {topic} names a schema that can be used, so there is no table yet: "
+                + ("; ".join(f"schema {one}: {said}" for one, said in refused.items()) or "no ids")
+            )
+        of_table = {
+            table: {i for i, one in schemas.items() if one in table.schemas} for table in tables
+        }
+        used = [table for table, own in of_table.items() if own] or tables[-1:]
+        made = []
+        for table in used:
+            own = of_table[table]
+            # Rows without a schema belong to one of the decoders.
+            others: set[int | None] = {one for one in schemas if one not in own}
+            if table is not used[0]:
+                others |= {None, *refused}
+            decoder = BodyDecoder(
+                table.columns,
+                {schema_id: schemas[schema_id] for schema_id in own},
+                rule.wire,
+                known_ids=True,
+                refused=refused,
+                elsewhere=frozenset(others),
+            )
+            made.append((table, decoder))
+        return made
 
     def _check(
         self,

@@ -1,14 +1,18 @@
-"""Read the schemas of the file's table [decode], by topic."""
+"""Find the schemas of bodies as the file's table [decode] says: in files, or in a registry."""
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from cometmq.errors import ConfigError, IllegalArgumentError
+from cometmq.payloads.registry import SchemaRegistry
 from cometmq.pipelines.configuration import Decode
 from cometmq.spark.decoding.batches import Wire
 from cometmq.spark.decoding.readers import BodySchema, Kind, reader_of
+from cometmq.spark.secrets import Secret
 
 _KINDS: Final[dict[str, Kind]] = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}
 
@@ -16,26 +20,76 @@ _KINDS: Final[dict[str, Kind]] = {"json": "JSON", "avro": "AVRO", "protobuf": "P
 class DecodeRule:
     """The decoding of the topics that `key` of [decode] names.
 
-    Raise ConfigError if the file of the schema cannot be read, or holds none.
+    schema: of the file, None without one. registry: the one that has the schemas, None without one.
+    Raise ConfigError if the file of the schema cannot be read, or holds none, and for a registry's URL or
+    secrets that do not fit.
     """
 
     def __init__(self, key: str, settings: Decode) -> None:
         self.key = key
         self.table = settings.table
-        self.wire: Wire = settings.wire
+        self._kind = _KINDS[settings.format]
+        self._message = settings.message or ""
+        self.registry = _registry_of(key, settings)
+        self.wire: Wire = settings.wire or ("property" if self.registry else "plain")
         self.schema: BodySchema | None = None
-        if settings.schema is None:
-            return
-        path = Path(settings.schema)
-        where = f"[decode.{key}]: schema is {settings.schema!r}"
+        if settings.schema is not None:
+            self.schema = self._in_file(Path(settings.schema))
+
+    def registered(self, schema_id: int) -> BodySchema | str:
+        """Return the schema of an id in the registry, or the reason why no body of it can be decoded.
+
+        Raise SchemaRegistryError if the registry does not answer.
+        """
+        registry = self.registry
+        assert registry is not None, "only rules with a registry ask it"
+        # In a thread, because a notebook's own thread runs a loop already.
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(lambda: asyncio.run(registry.schema(schema_id))).result()
+        if found is None:
+            return f"the registry {registry.address} has no schema of this id"
+        if found.kind != self._kind:
+            return f"it is of the kind {found.kind}, not {self._kind}"
+        if found.has_references:
+            return "it refers to other schemas, which is not supported; put them into it"
+        schema = BodySchema(self._kind, found.text, self._message)
+        try:
+            reader_of(schema)
+        except IllegalArgumentError as error:
+            return str(error)
+        return schema
+
+    # Inside
+
+    def _in_file(self, path: Path) -> BodySchema:
+        where = f"[decode.{self.key}]: schema is {str(path)!r}"
         try:
             text = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is no text"
             raise ConfigError(f"{where}, which cannot be read: {reason}") from error
-        schema = BodySchema(_KINDS[settings.format], text, settings.message or "")
+        schema = BodySchema(self._kind, text, self._message)
         try:
             reader_of(schema)
         except IllegalArgumentError as error:
             raise ConfigError(f"{where}: {error}") from error
-        self.schema = schema
+        return schema
+
+
+def _registry_of(key: str, settings: Decode) -> SchemaRegistry | None:
+    if settings.registry is None:
+        return None
+    password = _secret("password", settings.registry_password_file, settings.registry_password_env)
+    token = _secret("token", settings.registry_token_file, settings.registry_token_env)
+    try:
+        return SchemaRegistry(
+            settings.registry, user=settings.registry_user, password=password, token=token
+        )
+    except IllegalArgumentError as error:
+        raise ConfigError(f"[decode.{key}]: registry is {settings.registry!r}: {error}") from error
+
+
+def _secret(name: str, file: str | None, variable: str | None) -> str | None:
+    if file is None and variable is None:
+        return None
+    return Secret(f"registry_{name}", file, variable).read()

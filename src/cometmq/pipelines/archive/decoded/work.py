@@ -15,9 +15,9 @@ from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.tables.columns import TABLE
 from cometmq.pipelines.locations import Location
 from cometmq.pipelines.small_tables import small_table
-from cometmq.spark.decoding.batches import BodyDecoder
+from cometmq.spark.decoding.batches import BodyDecoder, SchemaIds, Wire
 from cometmq.spark.decoding.columns import REASON
-from cometmq.spark.decoding.frames import decoded
+from cometmq.spark.decoding.frames import decoded, mapped
 from cometmq.spark.live.plan import Range
 
 Ranges = Mapping[MessageQueue, Range]
@@ -33,6 +33,11 @@ class Work(Protocol):
         self, base: Location, files: Sequence[Location], ranges: Ranges, count: int
     ) -> list[bytes]:
         """Return so many bodies, or all if there are fewer."""
+
+    def schema_ids(
+        self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
+    ) -> set[int]:
+        """Return the ids of schemas that messages name."""
 
     def write(
         self,
@@ -71,6 +76,13 @@ class SparkWork:
     ) -> list[bytes]:
         rows = self._rows(base, files, ranges).select("body").limit(count).collect()
         return [bytes(row.body or b"") for row in rows]
+
+    def schema_ids(
+        self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
+    ) -> set[int]:
+        rows = self._rows(base, files, ranges).select("body", "properties")
+        found = mapped(rows, SchemaIds(wire), "id bigint").distinct().collect()
+        return {row.id for row in found}
 
     def write(
         self,
