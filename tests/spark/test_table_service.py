@@ -34,7 +34,6 @@ from cometmq import Message, Producer
 from cometmq.pipelines import archive
 from cometmq.pipelines.archive import pipeline as archive_pipeline
 from cometmq.pipelines.archive.layout import Layout
-from cometmq.pipelines.table import Config
 from cometmq.testing.cluster import Cluster
 
 KILLS = int(os.environ.get("COMETMQ_TABLE_KILLS", "10"))
@@ -190,20 +189,6 @@ def check_tables(path: Path, wanted: dict[Place, bytes], topic: str) -> None:
 
 def wanted_of(namesrv: str, topic: str) -> dict[Place, bytes]:
     return {message.place: message.body for message in stored(namesrv, topic)}
-
-
-def test_the_stream_follows_from_the_freshness() -> None:
-    for freshness, wanted in {
-        "2s": (1.0, 20.0, 20_000),
-        "1m": (30.0, 600.0, 600_000),
-        "10m": (300.0, 6000.0, 1_000_000),
-    }.items():
-        stream = Config(path="/a", topics=["orders"], freshness=freshness).archive()
-        found = (stream.interval_s, stream.proof_interval_s, stream.max_messages)
-        assert (stream.mode, *found) == ("stream", *wanted)
-    config = Config(path="/a", topics=["orders"], max_messages=7, commit_group=GROUP)
-    assert (config.archive().max_messages, config.archive().commit_group) == (7, GROUP)
-    assert config.archive().publish == ["iceberg", "delta"]
 
 
 def run_kills(

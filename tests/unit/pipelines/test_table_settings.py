@@ -15,6 +15,35 @@ def config(**given: Any) -> Config:
 
 
 @pytest.mark.parametrize(
+    ("freshness", "interval_s", "proof_s", "messages"),
+    [
+        ("2s", 1.0, 20.0, 20_000),
+        ("1m", 30.0, 600.0, 600_000),
+        ("10m", 300.0, 6000.0, 1_000_000),
+    ],
+)
+def test_the_stream_follows_from_the_freshness(
+    freshness: str, interval_s: float, proof_s: float, messages: int
+) -> None:
+    stream = config(freshness=freshness, commit_group="tables", compact_files=4).archive()
+    assert (stream.mode, stream.interval_s, stream.proof_interval_s, stream.max_messages) == (
+        "stream",
+        interval_s,
+        proof_s,
+        messages,
+    )
+    assert (stream.publish, stream.commit_group, stream.compact_files) == (
+        ["iceberg", "delta"],
+        "tables",
+        4,
+    )
+
+
+def test_max_messages_may_be_given() -> None:
+    assert config(max_messages=7).archive().max_messages == 7
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"freshness": "1s"}, "freshness is '1s', give a duration of 2s to 24h"),
@@ -25,6 +54,9 @@ def config(**given: Any) -> Config:
         ({"metrics": "127.0.0.1:http"}, "metrics is '127.0.0.1:http'"),
         ({"metrics": "127.0.0.1:70000"}, "metrics is '127.0.0.1:70000'"),
         ({"max_restarts": -1}, "max_restarts is -1, give 0 or more"),
+        ({"topics": []}, "one of topics and topic_pattern must be given"),
+        ({"path": "archive"}, "path is 'archive', give it from the root on"),
+        ({"compact_files": 1}, "compact_files is 1, give 2 or more"),
         ({"publish": []}, "publish is \\[\\], name a format"),
         ({"path": "s3a://bucket/archive"}, "tables are published of archives in a directory"),
     ],

@@ -1,4 +1,5 @@
-from .pipeline import Config, Report, read, run
+from .pipeline import Report, read, run
+from .settings import Config
 
 __all__ = [
     "Config",

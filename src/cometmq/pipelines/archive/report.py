@@ -13,8 +13,6 @@ from cometmq.pipelines import report
 from cometmq.pipelines.archive.batches import Written
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted
-from cometmq.pipelines.archive.decoded.decoding import DecodedLine
-from cometmq.pipelines.archive.decoded.decoding import table_of as decoded_table
 from cometmq.pipelines.archive.decoded.lines import DecodedLine
 from cometmq.pipelines.archive.decoded.lines import table_of as decoded_table
 from cometmq.pipelines.archive.layout import Manifest

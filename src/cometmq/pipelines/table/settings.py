@@ -7,16 +7,14 @@ of it. Decision 346 says why no controller does this.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from cometmq.errors import ConfigError
+from cometmq.pipelines.archive.settings import Config as ArchiveConfig
 from cometmq.pipelines.archive.tables.settings import Format, TableSettings
 from cometmq.spark.options import ms_of
-
-if TYPE_CHECKING:
-    from cometmq.pipelines import archive
 
 _BOTH: Final[tuple[Format, ...]] = ("iceberg", "delta")
 # A batch takes a second or more however few messages it has.
@@ -76,16 +74,16 @@ class Config(TableSettings, frozen=True, kw_only=True):
     stalled_after: str = "10m"
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for values that do not fit. `archive` checks those that it shares."""
+        """Raise ConfigError for values that do not fit."""
         if not self.publish:
             raise ConfigError('publish is [], name a format, for example publish = ["iceberg"]')
-        self.check_tables(self.path)
         _seconds("freshness", self.freshness, _LEAST_FRESHNESS_S, _MOST_FRESHNESS_S)
         _seconds("stalled_after", self.stalled_after, _LEAST_STALLED_S, _MOST_FRESHNESS_S)
         if self.max_restarts < 0:
             raise ConfigError(f"max_restarts is {self.max_restarts}, give 0 or more")
         if self.metrics is not None:
             self.metrics_place()
+        self.archive()
 
     @property
     def freshness_s(self) -> float:
@@ -105,10 +103,8 @@ class Config(TableSettings, frozen=True, kw_only=True):
             )
         return host.removeprefix("[").removesuffix("]"), int(port)
 
-    def archive(self) -> archive.Config:
+    def archive(self) -> ArchiveConfig:
         """Return the settings of the stream that fills the tables. Raise ConfigError."""
-        from cometmq.pipelines.archive import Config as ArchiveConfig
-
         freshness_s = self.freshness_s
         most = min(_MOST_MESSAGES, int(freshness_s * _MESSAGES_PER_S))
         shared = (set(self.__struct_fields__) & set(ArchiveConfig.__struct_fields__)) - {
