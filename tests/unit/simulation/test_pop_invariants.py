@@ -147,6 +147,21 @@ def test_a_dead_letter_before_the_last_delivery_and_none_after_it_are_seen() -> 
         assert kinds(story) == {"pops counted"}
 
 
+@pytest.mark.parametrize(("behind_s", "is_seen"), [(0.0005, False), (0.002, True)])
+def test_a_broker_may_be_a_part_of_a_millisecond_behind(behind_s: float, *, is_seen: bool) -> None:
+    """The pop behind an acknowledgement of this millisecond had the number of the one before."""
+    story = Pops(is_orderly=True)
+    for number in range(2):
+        story.send(number)
+    first = story.pop(0, hidden_s=100)
+    story.now_s = asked_s = 50.0
+    story.ack(first)
+    # Each event of a story comes a second after the one before.
+    story.now_s = asked_s - behind_s
+    story.pop(1, hidden_s=100)
+    assert ("one batch of a queue at a time" in kinds(story)) is is_seen
+
+
 def test_a_second_batch_of_a_queue_is_seen() -> None:
     story = Pops(is_orderly=True)
     for number in range(3):
