@@ -7,8 +7,9 @@ Without it the acknowledgements of the unflushed window may be lost.
 Leniencies, and why: an acknowledgement that comes after the message's time is agreed to and does nothing,
 as in Java, so one counts if its broker agreed before the time until which the message was hidden. For what a
 broker may have lost see `may_have_lost`. A wrong clock makes the times incomparable, as does a broker that
-was paused while it agreed. In order a message that was acknowledged behind one that was not comes again with it, as in
-Java: so one is seen only if its batch begins with it. An answer to a pull comes from any offset that the group has committed.
+was paused while it agreed. In order a message that was acknowledged behind one that was not comes again with it,
+as in Java: so one is seen only if its batch begins with it. Where a log has lost its end, another message has the
+offset. An answer to a pull comes from any offset that the group has committed.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
                     each
                     for each in deliveries[index + 1 :]
                     if each.offset == delivery.offset
+                    and each.body == delivery.body
                     and each.delivery in evidence.popped
                     and (popped_ms := evidence.popped[each.delivery].popped_ms)
                     > done.at_s * 1000 + _EPOCH_MS
@@ -53,6 +55,8 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
                 None,
             )
             record = contents.get(delivery.offset)
+            if record is not None and record.body != delivery.body:
+                record = None
             copies = [] if record is None else evidence.copies_of[queue.broker, record.position]
             is_copied = any(
                 copy.topic.startswith((f"%RETRY%{group}_", f"%DLQ%{group}"))
