@@ -353,6 +353,7 @@ _TABLES = Dashboard(
             Panel("Messages beyond the tables", {"{{topic}}": top("sum by (topic) (cometmq_table_lag_messages{%})")}),
             Panel("Rows written", {"{{topic}}": top(rate("cometmq_table_written_rows_total", "topic"))}),
             Panel("Gone before they could be archived", {"{{topic}}": top("sum by (topic) (cometmq_table_missing_rows{%})")}),
+            Panel("Bodies that do not fit", {"{{topic}}": top("sum by (topic) (cometmq_table_undecodable_rows{%})")}),
         ],
         "Size": [
             Panel("Rows", {"{{topic}}": top("sum by (topic) (cometmq_table_rows{%})")}),

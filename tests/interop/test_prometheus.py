@@ -238,7 +238,7 @@ def table_service() -> TableMetrics:
     board.is_running, board.cpu_s = True, 12.5
     for rows in (0, 100, 200):
         until_ms = SYSTEM_CLOCK.now_ms()
-        topic = TopicFigures("orders", rows, 0, 3, until_ms, 2, 40_000)
+        topic = TopicFigures("orders", rows, 0, 3, until_ms, 2, 40_000, 1, 0)
         board.take(Figures((topic,), (TableFigures("delta", 1, None),), rows // 100, 0))
     return TableMetrics(board)
 

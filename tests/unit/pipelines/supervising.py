@@ -30,7 +30,7 @@ STALLED_S = 1.0
 
 
 def figures_of(rows: int, batches: int) -> Figures:
-    topic = TopicFigures("orders", rows, 0, 3, time.time_ns() // 1_000_000, 2, 5000)
+    topic = TopicFigures("orders", rows, 0, 3, time.time_ns() // 1_000_000, 2, 5000, 2, 1)
     return Figures((topic,), (TableFigures("delta", 1, None),), batches, 0)
 
 

@@ -105,6 +105,8 @@ def test_a_driver_that_is_lost_is_started_again_and_its_cause_is_a_line(tmp_path
         assert found['cometmq_table_restarts_total{cause="killed"}'] == 1
         assert found['cometmq_table_restarts_total{cause="failed"}'] == 1
         assert found["cometmq_table_running"] == 1
+        assert found['cometmq_table_undecodable_rows{topic="orders"}'] == 2
+        assert found['cometmq_table_undecoded_messages{topic="orders"}'] == 1
         assert found["cometmq_table_cpu_seconds_total"] > 0
         assert found['cometmq_table_freshness_target_seconds{topic="orders"}'] == 60
         assert found['cometmq_table_freshness_seconds{topic="orders"}'] < 60

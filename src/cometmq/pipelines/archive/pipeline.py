@@ -23,6 +23,7 @@ from cometmq.pipelines.archive.batches import Batches, Waiting, Written
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.compaction import Compacted, Compaction
 from cometmq.pipelines.archive.decoded.decoding import Decoding
+from cometmq.pipelines.archive.decoded.lines import DecodedLine
 from cometmq.pipelines.archive.decoded.work import SparkWork
 from cometmq.pipelines.archive.layout import Hour, read, session_for
 from cometmq.pipelines.archive.proving.proof import Proof, Proved
@@ -56,6 +57,7 @@ class Standing(NamedTuple):
     ends: Mapping[MessageQueue, int]
     looked_ms: int
     tables: list[TableLine]
+    decoded: list[DecodedLine]
     written: Written
     compacted: Compacted
     proved: Proved
@@ -224,6 +226,7 @@ class _Run:
                 begun_s = self._monotonic()
                 self._next_batch(step, stopped)
                 self._decoding.catch_up()
+                self._show()
                 is_due = self._monotonic() >= proof_after_s
                 if is_due and not self._refused and not stopped.is_set():
                     self._compact_and_prove(all_of_them=False)
@@ -270,7 +273,8 @@ class _Run:
                 self._archive,
                 batches.ends,
                 batches.looked_ms,
-                self._publisher.lines,
+                [*self._publisher.lines, *self._decoding.published],
+                self._decoding.lines(),
                 self._written,
                 self._compacted,
                 self._proved,

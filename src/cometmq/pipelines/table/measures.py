@@ -35,6 +35,7 @@ class Observer:
             are_published=not any(one.problem for one in standing.tables),
         )
         gone = spans_by_queue(archive.layout.load_gaps())
+        decoded = {one.topic: one for one in standing.decoded}
         rows, missing, lag, files, sizes = (dict.fromkeys(until_ms, 0) for _ in range(5))
         for state in archive.state.queues:
             lost = length(within((state.first, state.to), gone.get(state.queue, ())))
@@ -54,6 +55,8 @@ class Observer:
                     until_ms[one] or None,
                     files[one],
                     sizes[one],
+                    decoded[one].undecodable if one in decoded else None,
+                    decoded[one].waiting if one in decoded else None,
                 )
                 for one in sorted(until_ms)
             ),

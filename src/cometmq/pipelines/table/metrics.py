@@ -48,6 +48,10 @@ class TableMetrics(Collector):
                 found.missing.add_metric([one.topic], one.missing)
                 found.files.add_metric([one.topic], one.files)
                 found.bytes.add_metric([one.topic], one.bytes)
+                if one.undecodable is not None:
+                    found.undecodable.add_metric([one.topic], one.undecodable)
+                if one.undecoded is not None:
+                    found.undecoded.add_metric([one.topic], one.undecoded)
             for table in shown.figures.tables:
                 found.behind.add_metric([table.format], int(table.problem is not None))
         yield from found.all
@@ -68,6 +72,12 @@ class _Families:
         self.rows = self._gauge("rows", "Rows that the tables have.", _TOPIC)
         self.missing = self._gauge(
             "missing_rows", "Messages that were gone before they could be archived.", _TOPIC
+        )
+        self.undecodable = self._gauge(
+            "undecodable_rows", "Rows whose bodies do not fit the schema of their topic.", _TOPIC
+        )
+        self.undecoded = self._gauge(
+            "undecoded_messages", "Archived messages that wait for their decoding.", _TOPIC
         )
         self.files = self._gauge("files", "Data files of the newest snapshot.", _TOPIC)
         self.bytes = self._gauge("bytes", "Size of these files.", _TOPIC)

@@ -28,7 +28,9 @@ class TopicFigures(msgspec.Struct, frozen=True):
 
     rows: in the tables. missing: gone before they could be archived. lag: messages that the log had
     beyond the tables at the last look, at brokers that answered. complete_until_ms: the tables have all
-    that was stored before this time, in ms since the epoch; None while that is unknown.
+    that was stored before this time, in ms since the epoch; None while that is unknown. undecodable: rows
+    of the decoded tables for bodies that do not fit; undecoded: archived messages that wait for their
+    decoding; both None for a topic without [decode].
     """
 
     topic: str
@@ -38,6 +40,8 @@ class TopicFigures(msgspec.Struct, frozen=True):
     complete_until_ms: int | None
     files: int
     bytes: int
+    undecodable: int | None = None
+    undecoded: int | None = None
 
 
 class TableFigures(msgspec.Struct, frozen=True):
