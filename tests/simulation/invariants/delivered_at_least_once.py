@@ -12,8 +12,8 @@ a group is not called again, so a delivery is enough.
 
 Leniencies, and why: see `judged_from` in evidence.py. Retries are sent back with WAIT=false, and so may be
 lost with the end of a log; whoever failed before such a fault is not judged. A recalled message does not
-come. Neither leniency holds for groups that pop: their brokers give up no message before its copy is as
-safe as what it was copied from.
+come. Of groups that pop this holds only where a member sent a message back and acknowledged it: their brokers
+give up no message before its copy is as safe as what it was copied from.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _to_group(
     send = evidence.outgoing[number][0]
     if not deliveries:
         what = f"message {number} (offset {offset} of {queue}) was never delivered to {group.group}"
-    elif not group.pops and _retry_may_be_lost(evidence, deliveries):
+    elif _retry_may_be_lost(evidence, group, deliveries):
         return
     else:
         what = f"message {number} was never consumed by {group.group}, and is no dead letter"
@@ -124,8 +124,17 @@ def _is_dead(evidence: Evidence, group: GroupConfigured, number: int) -> bool:
     return any(record.topic == topic for _, record in evidence.records.get(number, ()))
 
 
-def _retry_may_be_lost(evidence: Evidence, deliveries: list[Delivered]) -> bool:
-    """Say whether a fault took the end of a log after the message was sent back there."""
+def _retry_may_be_lost(
+    evidence: Evidence, group: GroupConfigured, deliveries: list[Delivered]
+) -> bool:
+    """Say whether a fault took the end of a log after the message was sent back there.
+
+    A popped message comes again from its own queue, unless its member, which had sent it back, has acknowledged it.
+    """
+    if group.pops and not any(
+        used.use == "ack" for used in evidence.handles[deliveries[-1].delivery]
+    ):
+        return False
     return any(
         evidence.injected(broker, evidence.may_forget(broker), deliveries[-1].at_s)
         for broker in evidence.brokers

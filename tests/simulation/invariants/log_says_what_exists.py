@@ -9,7 +9,8 @@
   away give way to those of the master.
 
 Leniencies: a master that an operator makes a slave has the tables of its new master, as its log loses what that
-one lacks. A wiped disk has no tables. A disk that fails, or is full, may not take what was found.
+one lacks. So has a slave whose new master was promoted before a topic had reached it; no message of that topic is in
+the new master's log. A wiped disk has no tables. A disk that fails, or is full, may not take what was found.
 """
 
 from __future__ import annotations
@@ -68,11 +69,28 @@ def _vanished(evidence: Evidence, former: TopicsSeen, seen: TopicsSeen) -> Itera
     gone = [
         topic
         for topic in former.readable.keys() - seen.readable.keys()
-        if not topic.startswith(_MADE_BY_USE)
+        if not topic.startswith(_MADE_BY_USE) and not _began_without(evidence, seen, master, topic)
     ]
     if gone:
         text = f"{seen.server} had {len(gone)} topics that it has not any more: {sorted(gone)[:3]}"
         yield Violation(invariant=NAME, what=text, events=(former, seen))
+
+
+def _began_without(evidence: Evidence, seen: TopicsSeen, master: str | None, topic: str) -> bool:
+    """Say whether the master of a slave was promoted and lacked the topic at its first look after that."""
+    since_s = max(
+        (
+            each.at_s
+            for each in evidence.switches
+            if each.server == master and each.at_s <= seen.at_s
+        ),
+        default=None,
+    )
+    if since_s is None:
+        return False
+    looks = (each for each in evidence.history.of(TopicsSeen) if each.server == master)
+    first = next((each for each in looks if each.at_s >= since_s), None)
+    return first is not None and topic not in first.readable
 
 
 def _is_bad(evidence: Evidence, server: str, since_s: float, until_s: float) -> bool:

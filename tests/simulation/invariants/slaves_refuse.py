@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.simulation.evidence import Evidence, Violation
-from tests.simulation.history import SendAcknowledged
+from tests.simulation.history import MasterChanged, SendAcknowledged
 from tests.simulation.store_reader import Store, host_of
 
 NAME: Final = "slaves refuse writes"
@@ -24,7 +24,9 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
     hosts = {each.host: server for server, each in evidence.servers.items() if each.host}
     for acknowledged in evidence.acknowledged.values():
         yield from _acknowledgement(evidence, hosts, acknowledged)
-    masters = {each.server for each in evidence.switches} | evidence.brokers.keys()
+    # A server that was killed while it was promoted may have begun as a master.
+    promoted = {each.server for each in evidence.history.of(MasterChanged)}
+    masters = promoted | evidence.brokers.keys()
     for server, store in (*evidence.stores.items(), *evidence.slave_stores.items()):
         yield from _log(hosts, masters, server, store)
 
