@@ -24,6 +24,7 @@ from tests.integration.raw_client import (
 )
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker, JavaNamesrv
+from tests.record_fields import RECORD_FIELDS
 from tests.waits import eventually
 
 from cometmq.protocol.messages.properties import decode_properties
@@ -456,9 +457,7 @@ def comparable(record: StoredRecord) -> Mapping[str, Any]:
     """The fields of a record that two brokers must agree in."""
     hosts_and_times = {"born_host", "store_host", "store_timestamp", "physical_offset"}
     values: dict[str, Any] = {
-        name: getattr(record, name)
-        for name in StoredRecord.__slots__
-        if name not in hosts_and_times
+        name: getattr(record, name) for name in RECORD_FIELDS if name not in hosts_and_times
     }
     if len(record.body) > 1000:
         values["body"] = len(record.body)

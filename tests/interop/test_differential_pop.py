@@ -26,6 +26,7 @@ from tests.integration.pop_peer import (
 from tests.integration.raw_client import Command, RawClient, heartbeat_body, properties, send_ext
 from tests.interop.conftest import need
 from tests.interop.peers import HOST, JavaBroker, JavaNamesrv
+from tests.record_fields import RECORD_FIELDS
 from tests.waits import eventually
 
 from cometmq.protocol.fastjson.dialect import encode_body
@@ -574,7 +575,7 @@ def comparable(record: StoredRecord) -> Mapping[str, Any]:
         "born_host", "store_host", "store_timestamp", "physical_offset", "total_size", "body_crc",
         "prepared_transaction_offset",
     }  # fmt: skip
-    values = {name: getattr(record, name) for name in StoredRecord.__slots__ if name not in apart}
+    values = {name: getattr(record, name) for name in RECORD_FIELDS if name not in apart}
     values["body"] = bytes(record.body)
     found = decode_properties(record.properties)
     for name in ("UNIQ_KEY", "ORIGIN_MESSAGE_ID", "1ST_POP_TIME"):

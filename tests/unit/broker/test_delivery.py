@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.record_fields import RECORD_FIELDS
 from tests.seeds import seed_of
 from tests.unit.broker.delay_box import DelayBox
 from tests.unit.store.store_box import CLIENT, Box, damage_body
@@ -88,9 +89,7 @@ def fields(record: StoredRecord) -> tuple[object, ...]:
     """Return all fields but the log offset, which differs: a note for one copy is shorter than a
     note for many.
     """
-    return tuple(
-        getattr(record, name) for name in StoredRecord.__slots__ if name != "physical_offset"
-    )
+    return tuple(getattr(record, name) for name in RECORD_FIELDS if name != "physical_offset")
 
 
 def named(store: MessageStore) -> list[int]:

@@ -50,14 +50,14 @@ def drive(directory: Path) -> None:
     if act in ("fail", "final"):
         notes.write(Note(failed=text, is_final=act == "final"))
         if act == "fail":
-            time.sleep(1000)
+            signal.pause()
         sys.exit(2)
     notes.write(Note(figures=figures_of(10 * started, 0)))
     notes.write(Note(figures=figures_of(10 * started + 10, 1)))
     if act == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if act in ("silent", "stubborn"):
-        time.sleep(1000)
+        signal.pause()
     if act in ("work", "look"):
         until_asked()
         sys.exit(act == "look")
