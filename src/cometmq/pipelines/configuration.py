@@ -130,9 +130,10 @@ class Decode(Settings, frozen=True):
     table: the name of the topic's table; the topic's name if left out. Not for patterns.
     registry: the URL of a schema registry with Confluent's REST interface, in place of schema.
     registry_user: the user name for the registry, with a password.
-    registry_password_file, registry_password_env: the file or the variable with the password.
-    registry_token_file, registry_token_env: the file or the variable with a bearer token, in place of user
-        and password.
+    registry_password_file: the file with the password.
+    registry_password_env: the environment variable with the password.
+    registry_token_file: the file with a bearer token, in place of user and password.
+    registry_token_env: the environment variable with a bearer token, in place of user and password.
     """
 
     format: Literal["json", "avro", "protobuf"]
