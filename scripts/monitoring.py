@@ -141,8 +141,8 @@ class Panel(NamedTuple):
 class Dashboard(NamedTuple):
     """A page of panels, in rows of a title each. `variables` are labels by the metric to ask.
 
-    With `traces_of` the page has a last row: the latest traces of a service in Jaeger, by the name
-    that its user writes, at first this one.
+    With `traces_of` the page has a last row with the latest traces of a service in Jaeger. The user of the
+    page may name another service than this one.
     """
 
     uid: str
@@ -358,7 +358,7 @@ _TABLES = Dashboard(
         "Size": [
             Panel("Rows", {"{{topic}}": top("sum by (topic) (cometmq_table_rows{%})")}),
             Panel("Bytes", {"{{topic}}": top("sum by (topic) (cometmq_table_bytes{%})")}),
-            Panel("Files", {"{{topic}}": top("sum by (topic) (cometmq_table_files{%})")}, "Proofs compact them, every ten of the target freshness."),
+            Panel("Files", {"{{topic}}": top("sum by (topic) (cometmq_table_files{%})")}, "A proof after each ten times the target freshness compacts them."),
             Panel("Bytes of a file, mean", {"{{topic}}": top("sum by (topic) (cometmq_table_bytes{%}) / sum by (topic) (cometmq_table_files{%})")}),
         ],
         "Service": [

@@ -67,7 +67,7 @@ class Observer:
 
 
 class SignsOfLife(Progress):
-    """Passes calls on to another progress, and notes each as a sign of life for the supervisor."""
+    """Passes calls on to another progress, and notes each step forward as a sign of life for the supervisor."""
 
     def __init__(self, progress: Progress, notes: Notes) -> None:
         self._progress = progress
