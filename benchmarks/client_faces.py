@@ -1,4 +1,4 @@
-"""Name the jobs of a load by clients, meter them, and declare the faces by which they use a client library."""
+"""Name the jobs of a client benchmark, measure them, and declare the adapters (faces) of client libraries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    # Called with whether the broker has the message.
+    # Called with True if the broker has the message, otherwise with False.
     Done = Callable[[bool], None]
 
 SYNC, ASYNC, BATCH, ONEWAY = SENDS = ("sync", "async", "batch", "oneway")
@@ -31,7 +31,7 @@ SILENCE_LIMIT_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ClientLoad:
-    """Holds what one process found. `total` counts all that brokers acknowledged, or that came, with the warm-up."""
+    """Holds the result of one process. `total` counts all messages acknowledged or received, with the warm-up."""
 
     messages: int
     seconds: float
@@ -44,7 +44,7 @@ class ClientLoad:
 
 @dataclass(frozen=True, slots=True)
 class ClientMemory:
-    """Holds the memory of a producer that has sent a message, and what each further one adds."""
+    """Holds the memory of a producer that has sent a message, and the memory of each further producer."""
 
     resident_kib: int
     threads: int
@@ -55,8 +55,8 @@ class ClientMemory:
 class Meter:
     """Counts messages and processor time from the end of the warm-up on. Any thread may call `add`.
 
-    A drain of `available` messages leaves its warm-up behind at half of them at the latest, and ends with
-    the last one.
+    The warm-up of a drain of `available` messages ends after half of them at the latest. The drain ends with
+    the last message.
     """
 
     def __init__(self, warmup_s: float, measured_s: float, available: int = 0) -> None:
@@ -69,13 +69,13 @@ class Meter:
         self._total = 0
         self._before = 0
         self._latencies_s: list[float] = []
-        # Of the clock and of the processor: the first message, the begin and the end of what is measured.
+        # Times of the clock and of the processor: the first message, then the begin and the end of the measurement.
         self._first_s = 0.0
         self._began: tuple[float, float] | None = None
         self._ended = (0.0, 0.0)
 
     def add(self, count: int, latency_s: float | None = None) -> bool:
-        """Count messages that were acknowledged, or came. Return whether more are wanted."""
+        """Count messages that were acknowledged or received. Return whether more are wanted."""
         now_s = time.perf_counter()
         with self._lock:
             self._total += count
@@ -105,15 +105,15 @@ class Meter:
             self.failures += 1
 
     def wait(self) -> None:
-        """Wait for the end. Raises SystemExit if it does not come."""
+        """Wait for the end of the measurement. Raises SystemExit if it does not come."""
         if not self.over.wait(self._warmup_s + self._measured_s + SILENCE_LIMIT_S):
             self.give_up()
 
     def give_up(self) -> NoReturn:
-        raise SystemExit(f"{self._total} messages, {self.failures} failures, and then no more")
+        raise SystemExit(f"no progress after {self._total} messages and {self.failures} failures")
 
     def result(self) -> ClientLoad:
-        assert self._began is not None, "asked at the end"
+        assert self._began is not None, "call this after the end"
         p50, p99 = None, None
         if len(self._latencies_s) >= 100:
             cuts = statistics.quantiles(self._latencies_s, n=100)
@@ -129,7 +129,7 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-# Faces of a client library -----------------------------------------------------------------------
+# Adapters of a client library --------------------------------------------------------------------
 
 
 class BlockingFace(ABC):
@@ -140,14 +140,14 @@ class BlockingFace(ABC):
 
     @abstractmethod
     def open(self, number: int) -> None:
-        """Start producer `number`, with connections of its own; sends go to the one opened last."""
+        """Start producer `number` with connections of its own. Sends use the producer that was opened last."""
 
     @abstractmethod
     def send(self, body: bytes) -> None: ...
 
     @abstractmethod
     def close(self) -> None:
-        """Close all that is open."""
+        """Close all producers."""
 
     def send_async(self, body: bytes, done: Done) -> None:
         raise NotImplementedError

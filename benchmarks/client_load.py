@@ -1,11 +1,11 @@
-"""Load a broker with one client library: a process of its own, whose processor time is the client's.
+"""Load a broker with one client library, in a process of its own, so its processor time is the client's.
 
     python -m benchmarks.client_load --client "CometMQ, asyncio" --job async --address 127.0.0.1:9876 --topic bench
 
-`benchmarks.clients` starts it. Jobs are ways to send (`sync`, `async`, `batch`, `oneway`), ways to drain a
-full topic (`listener`, `polls`, `iteration`), and `memory`. The result is one line of JSON on stdout
-(`ClientLoad`, or `ClientMemory`). Here are the faces of our client; `benchmarks.other_clients` has those of
-others, and `java/ClientLoad.java` does the same in Java.
+`benchmarks.clients` starts this process. Jobs are ways to send (`sync`, `async`, `batch`, `oneway`), ways to
+drain a full topic (`listener`, `polls`, `iteration`), and `memory`. The result is one line of JSON on stdout
+(`ClientLoad`, or `ClientMemory`). This module has the adapters of our client, `benchmarks.other_clients` those
+of other Python clients, and `java/ClientLoad.java` does the same work in Java.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _growth(one: tuple[int, int, int], many: tuple[int, int, int]) -> ClientMemo
     return ClientMemory(one[0], one[2], each_kib, each_threads)
 
 
-# Our faces ----------------------------------------------------------------------------------------
+# Our adapters -------------------------------------------------------------------------------------
 
 
 class CometAsyncio(AsyncioFace):
@@ -300,8 +300,8 @@ class CometBlocking(BlockingFace):
 def main() -> None:
     given = _parsed()
     if given.without_uvloop:
-        sys.modules["uvloop"] = None  # type: ignore[assignment]  # an import of it fails then
-    # Libraries print; the result has standard output for itself.
+        sys.modules["uvloop"] = None  # type: ignore[assignment]  # so that its import fails
+    # Libraries print to standard output, which is for the result alone.
     results = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     if given.path:
@@ -316,7 +316,7 @@ def main() -> None:
         memory = run_blocking(made, given.job, meter)
     results.write(json.dumps(asdict(memory or meter.result())) + "\n")
     results.flush()
-    # Threads and virtual machines of libraries do not always let a process end.
+    # Threads and virtual machines of libraries may keep a process alive.
     os._exit(0)
 
 
@@ -342,11 +342,15 @@ def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.client_load")
     parser.add_argument("--client", required=True)
     parser.add_argument("--job", required=True, choices=(*SENDS, *DRAINS, MEMORY))
-    parser.add_argument("--address", required=True, help="of name server, proxy, or Kafka")
+    parser.add_argument(
+        "--address", required=True, help="address of the name server, of the proxy, or of Kafka"
+    )
     parser.add_argument("--topic", required=True)
     parser.add_argument("--group", default="bench-clients")
-    parser.add_argument("--path", default="", help="a directory with other packages")
-    parser.add_argument("--class-path", default="", help="of the Java client below pyrocketmq")
+    parser.add_argument("--path", default="", help="directory of other packages")
+    parser.add_argument(
+        "--class-path", default="", help="class path of the Java client below pyrocketmq"
+    )
     parser.add_argument("--without-uvloop", action="store_true")
     parser.add_argument("--body-bytes", type=int, default=128)
     parser.add_argument("--warmup-seconds", type=float, default=1.0)

@@ -1,13 +1,13 @@
-"""Measure our client beside others: Java's, three of RocketMQ in Python, and, at a Kafka, two of Kafka.
+"""Measure our client beside others: Java's, three Python clients of RocketMQ, and two clients of Kafka.
 
     make bench-clients                         # the whole run; rewrites its tables in README.md
     python -m benchmarks.clients --quick       # one short round, nothing written
     python -m benchmarks.clients --only "CometMQ" --jobs async listener
 
-Our broker (with its gRPC proxy in the same process) and a Kafka broker run through the whole run; clients
-come one after the other, never two at once, each in a process of its own. In a round every job is done by
-every client in turn. A number in the tables is the median of the rounds. The exit status is 1 if a message was
-refused or is missing.
+Our broker (with its gRPC proxy in the same process) and a Kafka broker serve the whole run. Clients run one
+after the other, never two at once, each in a process of its own. In a round, every client does every job in
+turn. A number in the tables is the median of the rounds. The exit status is 1 if a message was refused or is
+missing.
 """
 
 from __future__ import annotations
@@ -83,13 +83,13 @@ END = "<!-- clients:end -->"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Names a client, what starts it, and the jobs that it knows. `broker` is where it connects."""
+    """Names a client, its program and its jobs. `broker` is the server to which it connects."""
 
     label: str
     client: str
     jobs: frozenset[str] = ALL
     broker: str = "name server"
-    # A virtual machine compiles what runs often, beside it, for some seconds.
+    # A virtual machine compiles hot code for some seconds, while the code already runs.
     warms_up: bool = False
     flags: tuple[str, ...] = ()
 
@@ -113,7 +113,7 @@ SUBJECTS: Final = (
 
 @dataclass(slots=True)
 class Brokers:
-    """Keeps both brokers of a run, and how each client reaches its own."""
+    """Keeps both brokers of a run, and the addresses by which clients reach them."""
 
     addresses: dict[str, str]
     comet: CometProxiedPeer
@@ -141,8 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     if options.memory and number == 0:
                         _look_at_memory(brokers, subjects, options, memory[MEMORY])
             except KeyboardInterrupt:
-                console.print("ended early; the tables have what was measured until now")
-                settings["rounds"] += ", the last one not whole"
+                console.print("ended early; the tables have the measurements until now")
+                settings["rounds"] += ", the last one incomplete"
     except BenchmarkError as error:
         console.print(f"[red]benchmark failed:[/red] {error}")
         return 1
@@ -166,7 +166,7 @@ def _round(
     found: dict[str, dict[str, list[ClientLoad]]],
     console: Console,
 ) -> int:
-    """Have every client do every job, and add what they found. Return the number of faults."""
+    """Have every client do every job, and add the results. Return the number of faults."""
     faults = 0
     for job in options.jobs:
         for subject in subjects:
@@ -200,16 +200,18 @@ def _look_at_memory(
 
 @contextlib.contextmanager
 def _brokers(options: argparse.Namespace, subjects: Sequence[Subject]) -> Iterator[Brokers]:
-    """Run the brokers that the subjects need within the context, their topics filled."""
+    """Run the brokers that the subjects need within the context, with filled topics."""
     used = {each.broker for each in subjects}
     if "Kafka" in used and not OTHERS.exists():
-        raise BenchmarkError(f"{OTHERS.name} is missing: run it by `make bench-clients`")
+        raise BenchmarkError(
+            f"{OTHERS.name} is missing: run `make bench-clients`, which installs it"
+        )
     with contextlib.ExitStack() as stack:
         name = tempfile.TemporaryDirectory(prefix="bench-clients-", dir=options.directory)
         directory = Path(stack.enter_context(name))
         check_room(directory, int(options.seconds * STORED_BYTES_PER_SECOND * options.rounds * 10))
         comet = CometProxiedPeer(directory / "comet")
-        # `settings` of a peer look at git, before anything is measured.
+        # The `settings` of a peer run git, so they are read before anything is measured.
         settings = {f"CometMQ {name}": value for name, value in comet.settings().items()}
         stack.enter_context(comet)
         _fill_comet(comet, options)
@@ -235,7 +237,7 @@ def _compile(classes: Path) -> None:
     command = ["javac", "-cp", java_classpath("client5"), "-d", str(classes), str(JAVA_SOURCE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise BenchmarkError(f"javac refuses {JAVA_SOURCE}:\n{done.stderr[-2000:]}")
+        raise BenchmarkError(f"javac cannot compile {JAVA_SOURCE}:\n{done.stderr[-2000:]}")
 
 
 def _fill_comet(comet: CometProxiedPeer, options: argparse.Namespace) -> None:
@@ -251,7 +253,7 @@ def _fill_comet(comet: CometProxiedPeer, options: argparse.Namespace) -> None:
 
 
 def _fill_kafka(brokers: Brokers, options: argparse.Namespace) -> None:
-    """Send to Kafka with confluent-kafka until the topic has what drains may count on."""
+    """Send to Kafka with confluent-kafka until the topic has enough messages for drains."""
     filler = Subject("filler", "confluent", broker="Kafka")
     sent = 0
     while sent < options.filled:
@@ -260,7 +262,7 @@ def _fill_kafka(brokers: Brokers, options: argparse.Namespace) -> None:
 
 
 def _await_stored(connection: ControlConnection, topic: str, count: int) -> int:
-    """Wait for so many messages in the topic; return how many are missing at last."""
+    """Wait until the topic has this many messages; return how many are still missing at the end."""
     deadline = time.monotonic() + STORED_LIMIT_SECONDS
     while (missing := count - connection.stored_messages(topic)) > 0:
         if time.monotonic() > deadline:
@@ -275,7 +277,7 @@ def _await_stored(connection: ControlConnection, topic: str, count: int) -> int:
 def _measure(
     brokers: Brokers, subject: Subject, job: str, options: argparse.Namespace
 ) -> tuple[ClientLoad, int]:
-    """Return what the client found, and how many of its messages the broker has not."""
+    """Return the result of the client, and the number of its messages that the broker does not have."""
     if job in DRAINS:
         return ClientLoad(**_run(brokers, subject, job, FILLED_TOPIC, options)), 0
     if subject.broker == "Kafka":
@@ -289,7 +291,7 @@ def _measure(
 def _run(
     brokers: Brokers, subject: Subject, job: str, topic: str, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Run the client's process. A drain is by a new group, which begins at the start of the topic."""
+    """Run the client's process. A drain uses a new group, which begins at the start of the topic."""
     group = f"bench_{time.time_ns()}"
     available = options.filled if job in DRAINS else 0
     if available and subject.broker != "Kafka":
@@ -305,12 +307,14 @@ def _run(
     try:
         done = subprocess.run(
             _command(brokers, subject, given), cwd=ROOT, capture_output=True, text=True, check=False,
-            # Libraries keep logs at home; paths of other packages are arguments.
+            # Libraries write logs into HOME; the paths of other packages are arguments.
             env={**os.environ, "HOME": str(home)}, stdin=subprocess.DEVNULL,
             timeout=options.seconds + warmup_s + 2 * SILENCE_LIMIT_S,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise BenchmarkError(f"{subject.label}, {job}: no end in {error.timeout:.0f} s") from error
+        raise BenchmarkError(
+            f"{subject.label}, {job}: the client did not end within {error.timeout:.0f} s"
+        ) from error
     if done.returncode != 0 or not done.stdout.strip():
         said = f"{done.stderr.strip()[-1500:]} (exit status {done.returncode})"
         raise BenchmarkError(f"{subject.label}, {job}: {said}")
@@ -319,7 +323,7 @@ def _run(
 
 
 def _command(brokers: Brokers, subject: Subject, given: Sequence[str]) -> list[str]:
-    """Return the command line; `given` are the arguments of ClientLoad.java, without its last three."""
+    """Return the command line. `given` has the arguments of ClientLoad.java, without its last three."""
     if subject.client == "java":
         heap = [
             f"-Xms{JAVA_HEAP_MIB}m",
@@ -343,7 +347,7 @@ def _command(brokers: Brokers, subject: Subject, given: Sequence[str]) -> list[s
     elif not subject.client.startswith("comet"):
         command += ["--path", str(OTHERS)]
     if subject.client == "pyrocketmq":
-        # It imports names that Java's client of 5.x has elsewhere.
+        # pyrocketmq imports names that Java's client of 5.x has in other packages.
         command += ["--class-path", java_classpath("client4")]
     return command
 
@@ -361,7 +365,7 @@ def _line(number: int, job: str, subject: Subject, load: ClientLoad, missing: in
 
 
 def load_cells(found: dict[str, dict[str, list[ClientLoad]]]) -> Cells:
-    """Return a line for each job of each client: medians of the rounds."""
+    """Return a line with the medians of the rounds for each job of each client."""
     head = ["job", "client", "messages/s", "lowest–highest round", "client's CPU, µs/message"]
     table = [[*head, "messages per second of CPU", "p50 / p99, ms"]]
     for title, by_label in found.items():
@@ -397,7 +401,7 @@ def _latency(loads: Sequence[ClientLoad]) -> str:
 
 
 def memory_cells(found: dict[str, list[ClientMemory]]) -> Cells:
-    """Return a line for each client: its memory with one producer, and what each further one adds."""
+    """Return a line for each client: its memory with one producer, and that of each further producer."""
     table = [["client", "one producer, resident", "threads", "each further one", "threads"]]
     for label, each in found.items():
         medians = [
@@ -413,16 +417,20 @@ def memory_cells(found: dict[str, list[ClientMemory]]) -> Cells:
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.clients", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0, help="measured in a round, at most")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="most seconds that a round measures"
+    )
     parser.add_argument("--warmup-seconds", type=float, default=1.0)
     parser.add_argument("--java-warmup-seconds", type=float, default=5.0)
     parser.add_argument("--body-bytes", type=int, default=128)
     parser.add_argument("--filled", type=int, default=FILLED, help="messages in a topic to drain")
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
-    parser.add_argument("--only", default="", help="clients that have this in their name")
-    parser.add_argument("--directory", type=Path, default=None, help="for the stores")
+    parser.add_argument("--only", default="", help="run only clients with this text in their name")
+    parser.add_argument("--directory", type=Path, default=None, help="directory of the stores")
     parser.add_argument("--no-memory", dest="memory", action="store_false")
-    parser.add_argument("--quick", action="store_true", help="one short round, nothing written")
+    parser.add_argument(
+        "--quick", action="store_true", help="run one short round, and write nothing"
+    )
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args(arguments)
     if options.quick:

@@ -1,7 +1,8 @@
 """Use other Python clients for a load: those of RocketMQ over C++, gRPC and Java, and two of Kafka.
 
-Each has what its library has as shipped, but for what a row is about: one that sends one message after the
-other does not linger for more. `benchmarks.client_faces` says what a face is.
+Each client has the settings with which its library is shipped, except where the job needs others: a client
+that sends one message after the other does not linger for more. `benchmarks.client_faces` declares the
+adapters.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     from benchmarks.client_faces import Done
 
 POLLED: Final = 500
-"""The most that Kafka's clients are asked for at once (Kafka: max.poll.records)."""
+"""The most messages of one poll of Kafka's clients (Kafka: max.poll.records)."""
 
 
 class Cpp(BlockingFace):
-    """Uses RocketMQ's C++ client by the Python face that its wheel ships (`rocketmq` 0.4.4)."""
+    """Uses RocketMQ's C++ client by the Python code in its wheel (`rocketmq` 0.4.4)."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         super().__init__(given)
@@ -47,20 +48,21 @@ class Cpp(BlockingFace):
 
     def open(self, number: int) -> None:
         producer = self._cpp.Producer(f"bench-clients-{number}", timeout=10_000)
-        # Its Python face has no method for it; producers of one name share a connection.
+        # Its Python code has no method for the instance name, and producers of one name share a connection.
         handle = ctypes.c_void_p(producer._handle)  # noqa: SLF001 - as its own methods do
         self._ffi.dll.SetProducerInstanceName(handle, f"bench-{number}".encode())
-        # It compresses a batch of 4 KiB as a whole, which brokers refuse, Java's too.
+        # The client compresses a batch of 4 KiB as a whole, and brokers refuse that, also Java's.
         self._ffi.dll.SetProducerCompressMsgBodyOverHowmuch(handle, 1 << 20)
         producer.set_namesrv_addr(self.given.address)
         producer.start()
         self._open.append(producer)
         if self.given.job == BATCH:
-            self.send(b"m")  # a batch does not ask for the route
+            self.send(b"m")  # sends of batches do not ask for the route
 
     def close(self) -> None:
-        """Leave them to the end of the process, as some shutdowns do not return; what was sent one-way
-        leaves meanwhile.
+        """Leave the producers to the end of the process, because some shutdowns do not return.
+
+        Meanwhile one-way messages leave the process.
         """
         time.sleep(1)
 

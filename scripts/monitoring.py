@@ -141,8 +141,8 @@ class Panel(NamedTuple):
 class Dashboard(NamedTuple):
     """A page of panels, in rows of a title each. `variables` are labels by the metric to ask.
 
-    With `traces_of` the page has a last row: the latest traces of a service in Jaeger, by the name
-    that its user writes, at first this one.
+    With `traces_of` the page has a last row with the latest traces of a service in Jaeger. The user of the
+    page may name another service than this one.
     """
 
     uid: str
@@ -349,8 +349,8 @@ _TABLES = Dashboard(
     "cometmq-tables", "CometMQ: tables", 'instance=~"$instance",topic=~"$topic"',
     {
         "Freshness": [
-            Panel("The tables have what was stored before so long", {"{{topic}}": top("max by (topic) (cometmq_table_freshness_seconds{%})"), "{{topic}} target": top("max by (topic) (cometmq_table_freshness_target_seconds{%})", 1)}),
-            Panel("Messages beyond the tables", {"{{topic}}": top("sum by (topic) (cometmq_table_lag_messages{%})")}),
+            Panel("The tables have all messages older than this", {"{{topic}}": top("max by (topic) (cometmq_table_freshness_seconds{%})"), "{{topic}} target": top("max by (topic) (cometmq_table_freshness_target_seconds{%})", 1)}),
+            Panel("Messages that the tables lack", {"{{topic}}": top("sum by (topic) (cometmq_table_lag_messages{%})")}),
             Panel("Rows written", {"{{topic}}": top(rate("cometmq_table_written_rows_total", "topic"))}),
             Panel("Gone before they could be archived", {"{{topic}}": top("sum by (topic) (cometmq_table_missing_rows{%})")}),
             Panel("Bodies that do not fit", {"{{topic}}": top("sum by (topic) (cometmq_table_undecodable_rows{%})")}),
@@ -358,11 +358,11 @@ _TABLES = Dashboard(
         "Size": [
             Panel("Rows", {"{{topic}}": top("sum by (topic) (cometmq_table_rows{%})")}),
             Panel("Bytes", {"{{topic}}": top("sum by (topic) (cometmq_table_bytes{%})")}),
-            Panel("Files", {"{{topic}}": top("sum by (topic) (cometmq_table_files{%})")}, "Proofs compact them, every ten of the target freshness."),
+            Panel("Files", {"{{topic}}": top("sum by (topic) (cometmq_table_files{%})")}, "A proof after each ten times the target freshness compacts them."),
             Panel("Bytes of a file, mean", {"{{topic}}": top("sum by (topic) (cometmq_table_bytes{%}) / sum by (topic) (cometmq_table_files{%})")}),
         ],
         "Service": [
-            Panel("Processor time", {"{{instance}}": rate("cometmq_table_cpu_seconds_total", "instance", _SERVICE)}, "Of drivers with their Java and workers on that machine."),
+            Panel("Processor time", {"{{instance}}": rate("cometmq_table_cpu_seconds_total", "instance", _SERVICE)}, "Of the drivers, their Java and their workers on that machine."),
             Panel("Batches", {"{{instance}}": rate("cometmq_table_batches_total", "instance", _SERVICE)}),
             Panel("Restarts", {"{{instance}} {{cause}}": f"increase(cometmq_table_restarts_total{{{_SERVICE}}}[1h])"}, "Of the last hour."),
             Panel("Drivers that run", {"{{instance}}": f"cometmq_table_running{{{_SERVICE}}}"}, red_below=1),
@@ -559,15 +559,15 @@ ALERTS: Final = (
     Alert("CometMQQueuesRepaired", "warning", 0, "increase(cometmq_queue_units_repaired_total[1h]) > 0",
           f"{_HERE} repaired its consume queues", "No message is lost, but look at the disk.", "troubleshooting"),
     Alert("CometMQTableBehind", "warning", 5, "cometmq_table_freshness_seconds > 3 * cometmq_table_freshness_target_seconds",
-          "The tables are {{ $value | humanizeDuration }} behind topic {{ $labels.topic }}", "See whether the driver runs, and whether its batches or its proofs take too long: its report of the day has the hours."),
+          "The tables are {{ $value | humanizeDuration }} behind topic {{ $labels.topic }}", "Find out whether the driver runs, and whether its batches or proofs take too long. The report of the day shows the delay by hour."),
     Alert("CometMQTableNotRunning", "critical", 5, "cometmq_table_running == 0",
-          "The table service at {{ $labels.instance }} has no driver", "The lines of the service name the cause of each restart."),
+          "The table service at {{ $labels.instance }} has no driver", "The service writes the cause of each restart to standard error."),
     Alert("CometMQTableRestarts", "warning", 0, "sum by (instance) (increase(cometmq_table_restarts_total[15m])) > 3",
-          "The table service at {{ $labels.instance }} restarts its driver again and again", "The lines of the service name the cause of each restart; a driver that is killed needs more memory, mostly."),
+          "The table service at {{ $labels.instance }} restarts its driver again and again", "The service writes the cause of each restart to standard error. A driver that the system kills usually needs more memory."),
     Alert("CometMQTableProblems", "critical", 0, "cometmq_table_problems > 0",
-          "The tables at {{ $labels.instance }} differ from the log", "Read the page table.html of its reports, which names files, queues and offsets."),
+          "The tables at {{ $labels.instance }} differ from the log", "Read the report table.html of the service, which names files, queues and offsets."),
     Alert("CometMQTableNotPublished", "warning", 10, "cometmq_table_behind == 1",
-          "The {{ $labels.format }} table at {{ $labels.instance }} cannot be published", "Its reports name the reason: the catalog does not answer, mostly. The archive goes on, and the table catches up."),
+          "The {{ $labels.format }} table at {{ $labels.instance }} cannot be published", "The report table.html names the reason; usually the catalog does not answer. The archive goes on, and the table catches up later."),
 )  # fmt: skip
 
 

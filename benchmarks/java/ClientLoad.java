@@ -19,7 +19,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.remoting.exception.RemotingException;
 
 /**
- * Loads a broker with Java's client, as benchmarks.client_load does with those of Python; see there.
+ * Loads a broker with Java's client, as benchmarks.client_load does with Python clients; see there.
  *
  * Arguments: job address topic group bodyBytes warmupSeconds seconds available inFlight batched moreClients
  */
@@ -75,7 +75,7 @@ public class ClientLoad {
         } catch (Exception error) {
             error.printStackTrace();
         }
-        // Threads of clients that are open would let the process go on.
+        // Threads of open clients would keep the process alive.
         Runtime.getRuntime().halt(status);
     }
 
@@ -146,7 +146,7 @@ public class ClientLoad {
                 producer.send(batch);
             }
         } while (add(count, System.nanoTime() - began));
-        // What was sent one-way leaves meanwhile; a shutdown behind so many messages may never return.
+        // One-way messages leave meanwhile; a shutdown after so many messages may never return.
         Thread.sleep(1000);
     }
 
@@ -205,7 +205,7 @@ public class ClientLoad {
         });
         consumer.start();
         if (!over.await(measuredNanos + warmupNanos + 60_000_000_000L, TimeUnit.NANOSECONDS)) {
-            throw new IllegalStateException(total + " messages, and then no more");
+            throw new IllegalStateException("no progress after " + total + " messages");
         }
     }
 

@@ -1,1 +1,1 @@
-"""Takes orders by HTTP and charges for them: a service as one ships it. README.md explains it."""
+"""Take orders by HTTP and charge for them: a complete service. README.md explains it."""

@@ -1,4 +1,4 @@
-"""Takes orders by HTTP and sends them to the topic: `uvicorn --factory service.api:create_app`."""
+"""Take orders by HTTP and send them to the topic: `uvicorn --factory service.api:create_app`."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @app.post("/orders", status_code=202)
     async def take(order: Order, request: Request) -> dict[str, str]:
-        """Accept an order. It is stored when the answer comes, and charged later, once."""
+        """Accept an order. The message is stored when the answer comes; billing charges later, once."""
         producer: Producer = request.app.state.producer
         sent = await producer.send(Message(TOPIC, value=order, keys=order.id), key=order.customer)
         return {"id": order.id, "message": sent.msg_id}
 
     @app.exception_handler(CometMQError)
     async def not_sent(_request: Request, error: CometMQError) -> JSONResponse:
-        # It may have been stored nevertheless. Billing knows the id, so it may be sent again.
+        # The order may be stored nevertheless. The shop may send it again, because billing knows its id.
         return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
 
     return app

@@ -1,4 +1,4 @@
-"""Charges for the orders of the topic, each once: `python -m service.billing`."""
+"""Charge for the orders of the topic, each once: `python -m service.billing`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .telemetry import measured
 
 
 def charging(ledger: Ledger) -> Callable[[list[MessageExt]], None]:
-    """Return the listener. An error of the ledger has the order come again, each time later."""
+    """Return the listener. After an error of the ledger the order comes again, each time later."""
 
     def charge(messages: list[MessageExt]) -> None:
         for message in messages:
@@ -32,8 +32,8 @@ def charging(ledger: Ledger) -> Callable[[list[MessageExt]], None]:
 def billing(settings: Settings) -> Generator[PushConsumer, None, None]:
     """Open the databases and make the consumer; close the databases after it.
 
-    A message whose body is no order is a dead letter at once. The keys of the messages are the ids of
-    the orders, and `done.db` remembers those that were charged.
+    A message with a body that is no order is a dead letter at once. The keys of the messages are the ids
+    of the orders, and `done.db` remembers the ids of charged orders.
     """
     place = Path(settings.ledger)
     with Ledger(place / "ledger.db") as ledger, SQLiteStore(place / "done.db") as done:

@@ -1,4 +1,4 @@
-"""Charges customers. This ledger stands for a payment provider, which charges for all that it is asked."""
+"""Charge customers. This ledger stands for a payment provider, which does not notice repeated charges."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LIMIT_CENTS: Final = 1_000_000
 
 
 class ChargeRefusedError(Exception):
-    """The provider refuses a charge, today and tomorrow."""
+    """The provider refuses a charge, and would refuse it again."""
 
 
 class Ledger:
-    """Keeps charges in an SQLite file: one row for each, also if an order is charged twice."""
+    """Keeps charges in an SQLite file, with a row for each charge, also if an order is charged twice."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()  # the consumer's threads share the connection
@@ -29,10 +29,10 @@ class Ledger:
             )
 
     def charge(self, order: Order) -> None:
-        """Charge for an order. Raises ChargeRefusedError beyond the limit."""
+        """Charge for an order. Raises ChargeRefusedError if it costs more than the limit."""
         if order.cents > LIMIT_CENTS:
             raise ChargeRefusedError(
-                f"order {order.id} costs {order.cents} cents, and {LIMIT_CENTS} is the limit of a charge"
+                f"order {order.id} costs {order.cents} cents; the limit of a charge is {LIMIT_CENTS} cents"
             )
         with self._lock, self._rows:
             self._rows.execute(

@@ -1,4 +1,4 @@
-"""Names the topic, the group and the schema of an order, on which both sides of the service agree."""
+"""Define the topic, the group and the schema of an order, which both sides of the service share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GROUP: Final = "billing"
 
 
 class Order(BaseModel):
-    """Is an order. `id` is chosen by the customer, so that an order that is sent twice is known."""
+    """An order. The customer chooses `id`, so that the service recognises an order that is sent twice."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,4 +1,4 @@
-"""Reads the settings of both processes from the environment."""
+"""Read the settings of both processes from the environment."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Self
 class Settings:
     """Holds the settings of a process.
 
-    `NAMESRV_ADDR` names the name servers, `LEDGER` the directory of the databases. At `METRICS_PORT`
-    of `METRICS_HOST` Prometheus finds the metrics; 0 serves none. Spans go to
-    `OTEL_EXPORTER_OTLP_ENDPOINT`, a variable of OpenTelemetry; without it there are none. A failed
+    `NAMESRV_ADDR` names the name servers, and `LEDGER` the directory of the databases. Prometheus finds
+    the metrics at `METRICS_HOST` and `METRICS_PORT`; port 0 serves none. Spans go to
+    `OTEL_EXPORTER_OTLP_ENDPOINT`, a variable of OpenTelemetry; without it there are no spans. A failed
     order is tried again `RETRIES` times.
     """
 
@@ -26,7 +26,7 @@ class Settings:
 
     @classmethod
     def of_environment(cls) -> Self:
-        """Return what the environment says. Raises ValueError for a number that is none."""
+        """Return the settings in the environment. Raises ValueError if a text is no number where one is needed."""
         found = os.environ
         return cls(
             namesrv=found.get("NAMESRV_ADDR", cls.namesrv),

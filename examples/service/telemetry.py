@@ -1,4 +1,4 @@
-"""Measures the clients of a process: metrics for Prometheus, spans for a collector of OpenTelemetry."""
+"""Measure the clients of a process: metrics for Prometheus, spans for an OpenTelemetry collector."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .settings import Settings
 def measured(
     service: str, client: Producer | PushConsumer, settings: Settings
 ) -> Generator[None, None, None]:
-    """Measure a client while the context is open; at its end send the spans that are left."""
+    """Measure a client while the context is open, and send the remaining spans at its end."""
     with ExitStack() as stack:
         if settings.otlp_endpoint:
             spans = TracerProvider(resource=Resource.create({SERVICE_NAME: service}))

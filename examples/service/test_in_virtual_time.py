@@ -1,4 +1,4 @@
-"""Hours of the service in seconds: the application and the consumer, with a cluster in virtual time."""
+"""Test hours of the service in seconds: the application and the consumer, with a cluster in virtual time."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_a_refused_charge_is_tried_again_and_becomes_a_dead_letter_with_it
     assert letter.failure is not None
     assert letter.failure.type == "ChargeRefusedError"
     assert "the limit of a charge" in letter.failure.text
-    assert charges.charged() == ["O-2"]  # it did not wait for the other one
+    assert charges.charged() == ["O-2"]  # the second order did not wait for the first one
 
 
 @pytest.mark.usefixtures("charges")
@@ -96,7 +96,7 @@ async def test_a_body_that_is_no_order_is_a_dead_letter_at_once(cometmq_cluster:
     [letter] = await cometmq_cluster.dead_letters(GROUP, 1)
     assert letter.failure is not None
     assert letter.failure.type == "UndecodableError"
-    assert letter.reconsume_times == 1  # the one delivery
+    assert letter.reconsume_times == 1  # the only delivery
 
 
 async def test_orders_outlive_a_broker(

@@ -75,10 +75,10 @@ class _Running(NamedTuple):
 
 class OpenTelemetryHook(SendMessageHook, ConsumeMessageHook):
     """Makes a span and metrics of each attempt to send, each call of a listener, each poll, and each
-    block `with message:`, and gauges of what the clients hold.
+    block `with message:`, and gauges of the connections, queues and messages that clients hold.
 
     One hook serves any number of producers and consumers. `watch` measures a client; `client.add_hook`
-    does the same without the gauges. Without providers the global ones count.
+    does the same without the gauges. Without providers it uses the global ones.
     While a listener or block runs, its span is the current one. The span of a delivery of one message
     belongs to the trace of the send, as do its retries and its dead letter; one of several messages is
     linked to their sends. Each message of a batch carries the context of the batch's span.

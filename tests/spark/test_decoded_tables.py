@@ -330,7 +330,7 @@ def test_each_schema_of_a_registry_has_its_table(path: Path) -> None:
     }
     assert sorted(reasons) == [3, 4, 8, 9]
     assert "schema 999: the registry" in reasons[3]
-    assert "of the kind JSON, not AVRO" in reasons[4]
+    assert "its kind is JSON, not AVRO" in reasons[4]
     assert "does not begin with 0" in reasons[8]
 
 
@@ -444,7 +444,7 @@ def test_two_topics_do_not_share_a_table(path: Path) -> None:
         made.batch(COMPACT, {ORDERS: (0, 1), RETRIES: (0, 1)})
         with (
             decoding(opened, {"orders": rule, "%RETRY%g": named}) as tables,
-            pytest.raises(ConfigError, match=r"give a table \[decode\.orders\] with another name"),
+            pytest.raises(ConfigError, match=r"set `table` in \[decode\.orders\] to another name"),
         ):
             tables.catch_up()
 
@@ -465,5 +465,5 @@ def test_a_frame_of_messages_is_decoded(spark: Any) -> None:
     assert decode(frame, schema).where("body_cents > 700").count() == 1
     with pytest.raises(ValueError, match="no binary column `body`"):
         decode(frame.drop("body"), schema)
-    with pytest.raises(ValueError, match="has a column body_id"):
+    with pytest.raises(ValueError, match="columns that decoding adds: body_id"):
         decode(frame.selectExpr("*", "1 AS body_id"), schema)

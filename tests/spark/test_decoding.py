@@ -85,7 +85,7 @@ def test_types_are_read_as_they_are_written(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["uuid", "array<", "struct<a:bigint", "bigint>"])
 def test_names_of_no_type_are_refused(kind: str) -> None:
-    with pytest.raises(IllegalArgumentError, match="no type of a decoded column"):
+    with pytest.raises(IllegalArgumentError, match="not the type of a decoded column"):
         kinds.arrow_type(kind)
 
 
@@ -489,7 +489,7 @@ def test_names_of_message_columns_are_not_taken() -> None:
     ("schema", "said"),
     [
         (BodySchema("JSON", "{"), "it is no JSON Schema"),
-        (BodySchema("JSON", "[]"), "which is an object"),
+        (BodySchema("JSON", "[]"), "not an object"),
         (json_schema({"a": {"$ref": "other.json#/a"}}), r"refers to 'other.json#/a'"),
         (json_schema({"id": {"type": "string"}, "ID": {"type": "string"}}), "'id' and 'ID'"),
         (BodySchema("AVRO", '{"type": "recrod"}'), "it is no Avro schema"),

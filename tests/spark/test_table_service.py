@@ -242,7 +242,9 @@ def test_kills_of_driver_java_and_broker_lose_nothing_and_double_nothing(tmp_pat
                 assert found[f"cometmq_table_lag_messages{series}"] == 0
                 assert found[f"cometmq_table_freshness_seconds{series}"] < JVM_WAIT_S
                 assert one.stop() == 0, one.text[-4000:]
-            told = [line for line in one.text.splitlines() if "it is started again in" in line]
+            told = [
+                line for line in one.text.splitlines() if "the service starts it again in" in line
+            ]
             assert len(told) == restarts
             assert any("SIGKILL killed it" in line for line in told)
             assert waiting_of_group(namesrv) == 0

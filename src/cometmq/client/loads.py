@@ -1,4 +1,4 @@
-"""Sums what the clients of a process hold, by group and topic, for those who measure them."""
+"""Sum the connections, sends, queues and messages that the clients of a process hold, by group and topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cometmq.errors import IllegalArgumentError
 
 
 class Client(Protocol):
-    """Is a producer or a consumer, blocking or for asyncio."""
+    """A producer or a consumer, blocking or for asyncio."""
 
     def load(self) -> ClientLoad: ...
 
@@ -22,7 +22,7 @@ class Client(Protocol):
 
 
 class Gauge(NamedTuple):
-    """Names a sum. `unit` is one of OpenTelemetry; `by_topic` says whether it is also one of each topic."""
+    """Names a sum. `unit` is that of OpenTelemetry; with `by_topic` there is one sum for each group and topic."""
 
     name: str
     text: str
@@ -34,26 +34,26 @@ class Gauge(NamedTuple):
 GAUGES: Final = (
     Gauge("cometmq.client.connections", "Open connections to servers.", "{connection}"),
     Gauge("cometmq.client.pending_sends", "Sends of send_async that are under way.", "{send}"),
-    Gauge("cometmq.client.pending_send_bytes", "Bytes of the bodies of these sends.", "By"),
+    Gauge("cometmq.client.pending_send_bytes", "Bytes of the bodies in sends of send_async that are under way.", "By"),
     Gauge("cometmq.client.assigned_queues", "Queues that consumers pull.", "{queue}", by_topic=True),
     Gauge("rocketmq.consumer.cached_messages", "Messages pulled and not consumed yet.", "{message}", by_topic=True),
-    Gauge("rocketmq.consumer.cached_bytes", "Bytes of the bodies of these messages.", "By", by_topic=True),
+    Gauge("rocketmq.consumer.cached_bytes", "Bytes of the bodies of messages pulled and not consumed yet.", "By", by_topic=True),
 )  # fmt: skip
 
-# The sums of a gauge by its labels: the group, and the topic where it is by topic.
+# The sums of a gauge by its labels: the group, and the topic for a gauge that is by topic.
 Sums = dict[tuple[str, ...], int]
 
 
 class WatchedClients:
-    """Holds the clients that are measured, as long as somebody else does. For any thread."""
+    """Holds weak references to the clients that are measured. For any thread."""
 
     def __init__(self) -> None:
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
-        # A client that is added while somebody goes through the set would end that by an error.
+        # Adding a client while another thread iterates over the set would raise an error there.
         self._lock = threading.Lock()
 
     def known(self, client: Client) -> bool:
-        """Say whether the client is measured. Raises IllegalArgumentError for what is no client."""
+        """Return whether the client is measured. Raises IllegalArgumentError for any object but a client."""
         if not (hasattr(client, "load") and hasattr(client, "add_hook")):
             raise IllegalArgumentError(f"{client!r:.200} is no producer or consumer to watch")
         with self._lock:
@@ -64,7 +64,7 @@ class WatchedClients:
             self._clients.add(client)
 
     def sums(self, label: Callable[[str], str] = str) -> dict[Gauge, Sums]:
-        """Sum what the clients hold now. `label` returns the text that stands for a topic."""
+        """Return the current sums of all clients. `label` returns the label of a topic."""
         with self._lock:
             clients = list(self._clients)
         by_group: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0])

@@ -1,4 +1,4 @@
-"""Finds what is given for a topic, by its name or by a pattern."""
+"""Find the value that is given for a topic, by its name or by a pattern."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _PATTERN: Final = re.compile(r"[%|a-zA-Z0-9_*?-]+")
 class ByTopic(Generic[T]):
     """Holds values by topic, or by patterns of topics with `*` and `?`.
 
-    An exact topic counts before patterns, and of patterns the first that fits. Raises IllegalArgumentError
-    for a key that is neither. For any thread.
+    An exact topic takes precedence over patterns, and the first pattern that matches over later ones. Raises
+    IllegalArgumentError for a key that is neither a topic nor a pattern. For any thread.
     """
 
     def __init__(self, by_topic: Mapping[str, T]) -> None:
         for topic in by_topic:
             if not isinstance(topic, str) or _PATTERN.fullmatch(topic) is None:
                 raise IllegalArgumentError(
-                    f"{topic!r:.80} is neither a topic nor a pattern of * and ? for topics"
+                    f"{topic!r:.80} is neither a topic nor a pattern of topics with * and ?"
                 )
         self._exact = dict(by_topic)
         self._patterns = [
@@ -32,7 +32,7 @@ class ByTopic(Generic[T]):
         ]
 
     def of(self, topic: str) -> T | None:
-        """Return the value of a topic, or None."""
+        """Return the value of a topic; None if there is none."""
         value = self._exact.get(topic)
         if value is not None:
             return value

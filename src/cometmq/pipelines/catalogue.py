@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 # The work of each pipeline, in one line.
 PIPELINES: Final = {
     "archive": "Topics to Parquet, proved against the log",
-    "table": "Topics into Iceberg and Delta tables, as a service within a target freshness",
+    "table": "Topics into Iceberg and Delta tables, as a service with a target freshness",
     "publish": "The commits of an archive as snapshots of Iceberg and Delta tables",
     "replay": "Archived or stored messages back into a topic",
     "redrive": "Dead letters of a group, counted and sent back",
@@ -22,7 +22,7 @@ PIPELINES: Final = {
 }
 
 
-# Pipelines that a supervisor starts again, each time as a process of its own.
+# Pipelines that a supervisor runs and restarts, each in a process of its own.
 SERVICES: Final = frozenset({"table"})
 
 

@@ -119,19 +119,21 @@ class SparkConfig(Settings, frozen=True):
 
 
 class Decode(Settings, frozen=True):
-    """format: of the bodies, `json`, `avro` or `protobuf`.
+    """format: the format of the bodies: `json`, `avro` or `protobuf`.
 
-    schema: the file with the JSON Schema, the Avro schema or the `.proto` file, from the directory of this
-        file on. JSON without one gets the schema of the first 1,000 archived messages of each topic, which
-        then stays.
-    message: the Protobuf message; the first of the file if left out.
-    wire: `confluent` for bodies that begin with 0 and the id of a schema. Without a registry the id is passed
-        over. `property`, with a registry if left out, for messages with the id in the property SCHEMA_ID.
+    schema: the file with the JSON Schema, the Avro schema or the `.proto` file, relative to the directory of
+        this file. JSON without a schema gets the one of the first 1,000 archived messages of each topic, and
+        keeps it.
+    message: the Protobuf message; the first one of the file if left out.
+    wire: `confluent` for bodies that begin with 0 and the id of a schema; without a registry the id is
+        ignored. `property` for messages with the id in the property SCHEMA_ID, the default with a registry.
     table: the name of the topic's table; the topic's name if left out. Not for patterns.
-    registry: the URL of a registry of schemas with Confluent's REST interface, in place of schema.
-    registry_user: for the registry, with a password.
-    registry_password_file, registry_password_env: where the password is.
-    registry_token_file, registry_token_env: where a bearer token is, in place of user and password.
+    registry: the URL of a schema registry with Confluent's REST interface, in place of schema.
+    registry_user: the user name for the registry, with a password.
+    registry_password_file: the file with the password.
+    registry_password_env: the environment variable with the password.
+    registry_token_file: the file with a bearer token, in place of user and password.
+    registry_token_env: the environment variable with a bearer token, in place of user and password.
     """
 
     format: Literal["json", "avro", "protobuf"]
@@ -151,21 +153,25 @@ class Decode(Settings, frozen=True):
         if self.registry is None:
             for key in self.__struct_fields__:
                 if key.startswith("registry_") and getattr(self, key) is not None:
-                    raise ConfigError(f"{key} is given without a registry; give registry, its URL")
+                    raise ConfigError(f"{key} is given without a registry: give registry, its URL")
             if self.wire == "property":
-                raise ConfigError("wire is 'property', which is for a registry; give registry")
+                raise ConfigError(
+                    "wire is 'property', which needs a registry: give registry, its URL"
+                )
         elif self.schema is not None or self.wire == "plain":
             raise ConfigError(
-                "registry is given, so each message names its schema: leave schema out, and give wire "
-                "only as 'property' or 'confluent'"
+                "registry is given, so each message names its schema: leave schema out, and set wire to "
+                "'property' or 'confluent', or leave it out"
             )
         if self.schema is None and self.registry is None and self.format != "json":
             raise ConfigError(
-                f"format is {self.format!r}, whose bodies do not say which fields they have: give "
-                "schema, the file with their schema, or registry"
+                f"format is {self.format!r}, and such bodies do not name their fields: give schema, the "
+                "file with their schema, or registry"
             )
         if self.message is not None and self.format != "protobuf":
-            raise ConfigError(f"message is {self.message!r}, which is for format = 'protobuf'")
+            raise ConfigError(
+                f"message is {self.message!r}, which is for format = 'protobuf': leave it out"
+            )
         if self.table is not None and not _TABLE_NAME.fullmatch(self.table):
             raise ConfigError(
                 f"table is {self.table!r}, give a name of letters, digits and underscores"

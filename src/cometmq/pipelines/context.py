@@ -27,7 +27,7 @@ def _to_nobody(_report: Report) -> None:
 @dataclass(frozen=True)
 class Context:
     """The parts that a pipeline needs. `publish` is called with the report of each round of a
-    stream. `decode` says how the bodies of topics are decoded.
+    stream. `decode` has the rules by which bodies are decoded, by topic.
     """
 
     spark: Any

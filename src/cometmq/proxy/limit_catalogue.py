@@ -42,7 +42,7 @@ _declare(
 )  # fmt: skip
 _declare(
     "SILENT_TIMEOUT_S", "seconds",
-    "Time until a new connection sends its first byte, and a balancer in haproxyFrom its header.", _CLOSED,
+    "Time in which a new connection sends its first byte, or a balancer in haproxyFrom its header.", _CLOSED,
     "clients connect when they have something to ask", at="proxy.configuration.front_config", slows=True,
 )  # fmt: skip
 _declare(

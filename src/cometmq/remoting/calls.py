@@ -6,8 +6,8 @@
     on its way     the connection is lost               raises ConnectionLostError
     over           its answer comes after all           the answer is dropped
 
-One timer looks for calls that are over: a timer for each call costs a sender of many messages more than
-the send of its request, and nearly all of them are cancelled.
+One timer looks for calls with a timeout that is over. A timer for each call would cost a sender of many
+messages more than the send of its request, and nearly all of these timers would be cancelled.
 
 For the loop's thread only.
 """
@@ -44,7 +44,7 @@ class Calls:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # Each with the time at which its request was sent, and its timeout in s.
+        # By opaque: the future, the time at which the request was sent, and the timeout in s.
         self._waiting: dict[int, tuple[asyncio.Future[RemotingCommand], float, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
@@ -127,7 +127,7 @@ class Calls:
         at_s: float,
         doubted: set[int],
     ) -> None:
-        """Look for calls that are over at `at_s`. The calls in `doubted` were over at the look before."""
+        """Look at `at_s` for calls that are over. The calls in `doubted` were over at the previous look."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at_s

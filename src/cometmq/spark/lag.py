@@ -1,5 +1,6 @@
-"""Say how far streaming queries are behind their topics, by a listener for Spark's driver, and how far a
-consumer group is.
+"""Measure how far streaming queries and consumer groups are behind their topics.
+
+A listener in Spark's driver measures queries:
 
     lag = LagListener()
     spark.streams.addListener(lag)
@@ -11,7 +12,7 @@ Spark takes no metrics from sources in Python. It does take the ends of the queu
 
     group_lag("billing", namesrv="127.0.0.1:9876").progress.in_flight
 
-A group that consumes what a query wrote, or that a query commits for, is asked for at the brokers.
+The brokers know the lag of a group that consumes the output of a query, or for which a query commits.
 """
 
 from __future__ import annotations
@@ -164,9 +165,11 @@ class LagListener(StreamingQueryListener, Collector):
 
 
 class GroupLag(NamedTuple):
-    """How far a consumer group is: by queue, as `cometmq admin consumerProgress` prints it, and by topic
-    the messages that it has popped and not acknowledged, which are invisible until then or until their
-    time. `popped` is None where a broker does not say that, as Java's do not.
+    """How far a consumer group is.
+
+    progress: the lag by queue, as `cometmq admin consumerProgress` prints it.
+    popped: by topic, the messages that the group has popped and not acknowledged. Each is invisible until it
+        is acknowledged or its invisible time is over. None if a broker does not report them, as Java's brokers.
     """
 
     progress: GroupProgress
@@ -174,8 +177,10 @@ class GroupLag(NamedTuple):
 
 
 def group_lag(group: str, **options: str) -> GroupLag:
-    """Ask the brokers how far a group is. The options are those by which the sources connect; with
-    `namespace` topics have it in front, as `consumerProgress` prints them.
+    """Ask the brokers how far a group is.
+
+    The options are those by which the sources connect. With `namespace`, the names of topics begin with it, as
+    in the output of `consumerProgress`.
 
     Raises IllegalArgumentError for an option that does not fit, ConfigError for a file or variable that
     cannot be read, RemoteError if no broker knows the group, and ServersFailedError if some broker does

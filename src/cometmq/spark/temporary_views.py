@@ -5,8 +5,8 @@
     views(spark, namesrv="127.0.0.1:9876", topics="orders,payments")
     spark.sql("SELECT tags, count(*) FROM orders GROUP BY tags").show()
 
-The first query over a view fixes what it reads, as with every DataFrame of the source. A view that is made
-again reads what came since.
+The first query over a view fixes the range of messages that it reads, as for every DataFrame of the source.
+To read later messages, make the view again.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ def views(
 ) -> dict[str, str]:
     """Make or replace a temporary view for each topic of a cluster (`namesrv`) or of a `store` directory.
 
-    topics: names, as a list or separated by commas; or pattern: a regular expression that whole names match,
-        without RocketMQ's own topics.
-    prefix: in front of the topic's name, for topics of several clusters and stores.
-    options: of the sources `rocketmq` or `rocketmq-store`, such as columns="all".
+    topics: names, as a list or separated by commas; or pattern: a regular expression that matches whole
+        names. It does not choose RocketMQ's own topics.
+    prefix: a text before the topic's name in the name of the view, for several clusters or stores.
+    options: options of the source `rocketmq` or `rocketmq-store`, such as columns="all".
 
-    Return the views by topic, as SQL has them: a name like `orders-eu` stands in backticks. Topics that
-    appear later get no view until this is called again.
+    Return the name of each topic's view as SQL needs it: a name like `orders-eu` is in backticks. A topic that
+    appears later gets a view at the next call.
 
-    Raise IllegalArgumentError for values that do not fit, for a topic that is not there, and for two topics
-    whose names differ in case only; RemotingError when no name server answers.
+    Raise IllegalArgumentError for values that do not fit, for a topic that does not exist, and for two topics
+    with names that differ only in case. Raise RemotingError if no name server answers.
     """
     if (namesrv is None) == (store is None):
         raise IllegalArgumentError(
             'give one of namesrv and store: namesrv="127.0.0.1:9876" for a cluster, store="/data/store" '
-            "for the directory of a broker"
+            "for the store directory of a broker"
         )
     if (topics is None) == (pattern is None):
         raise IllegalArgumentError(
@@ -74,7 +74,7 @@ def views(
 
 
 def _of_cluster(options: Mapping[str, str]) -> set[str]:
-    # Any topic does: only the options of the connection are used.
+    # The pattern has no effect: only the options of the connection are used.
     planned = LiveOptions({**options, "subscribePattern": ".*"}, streaming=False)
     reader = planned.new_reader()
     reader.start()
@@ -94,11 +94,11 @@ def _chosen(
             matches = re.compile(pattern)
         except re.error as error:
             raise IllegalArgumentError(
-                f"pattern is {pattern!r}, no regular expression: {error}"
+                f"pattern is {pattern!r}, which is no regular expression: {error}"
             ) from error
         if found := sorted(topic for topic in own if matches.fullmatch(topic)):
             return found
-        raise IllegalArgumentError(f"no topic of {where} matches {pattern!r}")
+        raise IllegalArgumentError(f"no topic of {where} matches pattern, which is {pattern!r}")
     names = topics.split(",") if isinstance(topics, str) else list(topics)
     found = list(dict.fromkeys(name.strip() for name in names))
     for topic in found:
@@ -112,14 +112,14 @@ def _chosen(
 
 
 def _check_case(topics: Iterable[str]) -> None:
-    """Refuse topics whose views would replace each other: Spark's names have no case."""
+    """Refuse topics with views that would replace each other, because Spark ignores case in names."""
     seen: dict[str, str] = {}
     for topic in topics:
         other = seen.setdefault(topic.lower(), topic)
         if other != topic:
             raise IllegalArgumentError(
-                f"the topics {other} and {topic} would have one view, because names in Spark's SQL have no "
-                "case: make views of them in two calls, with a prefix each"
+                f"the topics {other} and {topic} would have one view, because Spark SQL ignores case in "
+                "names: make their views in two calls, each with another prefix"
             )
 
 

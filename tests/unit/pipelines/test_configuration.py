@@ -186,7 +186,7 @@ def test_topics_are_decoded_as_their_tables_say(tmp_path: Path) -> None:
             "[decode.orders]\nformat = 'avro'",
             r"table \[decode.orders\]: format is 'avro', .* give schema",
         ),
-        ("[decode.o]\nformat = 'json'\nwire = 'property'", "which is for a registry"),
+        ("[decode.o]\nformat = 'json'\nwire = 'property'", "which needs a registry"),
         ("[decode.o]\nformat = 'avro'\nregistry_user = 'a'", "without a registry"),
         ("[decode.o]\nformat = 'avro'\nregistry = 'http://a'\nschema = 'b'", "leave schema out"),
         ("[decode.o]\nformat = 'json'\nmessage = 'M'", "message is 'M', which is for format"),

@@ -94,11 +94,11 @@ def test_a_driver_that_is_lost_is_started_again_and_its_cause_is_a_line(tmp_path
         eventually(lambda: one.metrics().get("cometmq_table_batches_total") == 2.0)
         first, second = one.lines[1:]
         assert first == (
-            "the driver ended: SIGKILL killed it; it is started again in 0.01 s "
+            "the driver ended: SIGKILL killed it; the service starts it again in 0.01 s "
             "(restart 1 of 10 in a row)"
         )
         assert second == (
-            "the driver ended: the broker is gone; it is started again in 0.02 s "
+            "the driver ended: the broker is gone; the service starts it again in 0.02 s "
             "(restart 2 of 10 in a row)"
         )
         found = one.metrics()
@@ -138,8 +138,8 @@ def test_it_gives_up_after_as_many_deaths_as_the_limit_says(tmp_path: Path) -> N
     with service(tmp_path, *acts, max_restarts=3) as one:
         assert one.ended() == 1
         assert one.lines[-1] == (
-            "the driver ended 4 times in a row, and max_restarts is 3, so the service gives up; the last "
-            "cause: SIGKILL killed it. Repair it, and run the same command again: it goes on where it was"
+            "the driver ended 4 times in a row, and max_restarts is 3, so the service ends; the last "
+            "cause: SIGKILL killed it. Remove the cause, and run the same command again: it continues where it stopped"
         )
         assert len(one.drivers()) == 4
         assert one.day()["restart_count"] == 4
@@ -152,7 +152,7 @@ def test_what_a_restart_would_meet_again_ends_the_service(tmp_path: Path) -> Non
     (tmp_path / "started-0").unlink()
     with service(tmp_path, "killed", "final the topic was made again") as one:
         assert one.ended() == 2
-        assert one.lines[-1] == "the service ends, because a restart would meet the same"
+        assert one.lines[-1] == "the service ends, because a restart would fail in the same way"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

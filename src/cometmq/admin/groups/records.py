@@ -153,12 +153,12 @@ class RunningInfo:
 
     @property
     def paused(self) -> bool:
-        """True if the whole member is paused. Only members of CometMQ say so."""
+        """True if the whole member is paused. Only members of CometMQ report this."""
         return self.properties.get("paused") == "true"
 
     @property
     def paused_queues(self) -> frozenset[str]:
-        """The names of its queues that are paused, up to a hundred; of a paused member, all of them."""
+        """The names of the member's paused queues, up to a hundred. A paused member names all its queues."""
         return frozenset(self.properties.get("pausedQueues", "").split("; ")) - {""}
 
 

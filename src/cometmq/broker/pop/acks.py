@@ -97,8 +97,8 @@ class AckHandler:
         if header.suspend:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                "suspend=true asks for a next delivery that does not count, which consumers of lite topics "
-                "need; there are none here, and each delivery counts: leave it out",
+                "suspend=true, which is for lite topics, asks the broker not to count the next delivery; "
+                "this broker has no lite topics and counts each delivery: leave suspend out",
             )
         self._check_queue(header.topic, header.queue_id)
         self._checks.invisible_time(header.invisible_time)

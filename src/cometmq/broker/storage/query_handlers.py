@@ -72,8 +72,8 @@ class QueryHandlers:
         if header.index_type == _BY_TAG:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
-                f"indexType={_BY_TAG} asks for messages by their tag, and only keys and unique ids are "
-                "indexed here; read the topic's messages of the tag (printMsg -t TOPIC -s TAG)",
+                f"indexType={_BY_TAG} asks for messages by their tag, but this broker indexes only keys and "
+                "unique ids; to read the messages of a tag, use printMsg -t TOPIC -s TAG",
             )
         config = self._store.config
         limit = header.max_num

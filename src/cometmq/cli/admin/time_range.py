@@ -54,6 +54,6 @@ Begin = Annotated[int | None, _time("-b", "--beginTimestamp", _BEGIN)]
 BeginS = Annotated[int | None, _time("-s", "--beginTimestamp", _BEGIN)]
 _END: Final = "Only messages that were stored until this time."
 End = Annotated[int | None, _time("-e", "--endTimestamp", _END)]
-# queryMsgByUniqueKey has names of its own.
+# queryMsgByUniqueKey has other names for these options.
 StartTime = Annotated[int | None, _time("-s", "--startTime", _BEGIN)]
 EndTime = Annotated[int | None, _time("-e", "--endTime", _END)]

@@ -105,7 +105,7 @@ def pipeline(
     except OSError as error:
         raise ConfigError(
             f"the report cannot be written to {reports}: {error.strerror or error}; "
-            "name another directory by --reports"
+            "name another directory with --reports"
         ) from error
     if output is Form.JSON:
         typer.echo(files[0].read_bytes(), nl=False)
@@ -132,7 +132,7 @@ def run_here(title: str, file: ConfigFile, settings: Any, reports: Path) -> Repo
         try:
             write_report(report, reports, title)
         except OSError as error:
-            log.warning("the report is not written", directory=str(reports), reason=str(error))
+            log.warning("the report cannot be written", directory=str(reports), reason=str(error))
 
     spark = SparkConfig(master=spark.master, config={**_SETTINGS, **spark.config})
     try:

@@ -1,4 +1,4 @@
-"""Keeps a pipeline running that is a service: each driver is this same command in a process of its own."""
+"""Keep a pipeline running as a service: each driver is the same command in a process of its own."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ def supervise(
 
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         raise ConfigError(
-            f"cometmq pipeline {name} starts its own Spark, and starts it again when it is lost, which "
-            "spark-submit does not let it do: run the command itself, and name the cluster by master "
-            "in the table [spark]"
+            f"cometmq pipeline {name} starts and restarts Spark itself, so spark-submit cannot run it: run "
+            "the command without spark-submit, and name the cluster as master in the table [spark]"
         )
     command = [
         *(sys.executable, "-m", "cometmq", "pipeline", name),

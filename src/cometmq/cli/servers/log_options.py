@@ -23,18 +23,19 @@ class LogOptions:
         str | None,
         typer.Option(
             metavar="LEVEL",
-            help="debug, info, warning or error, and parts with theirs: info,cometmq.store=debug. "
+            help="debug, info, warning or error; also for parts of the server: info,cometmq.store=debug. "
             "Overrides the file's logLevel.",
         ),
     ] = None
     log_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the log to FILE and not to standard error."),
+        typer.Option(metavar="FILE", help="Write the log to FILE instead of standard error."),
     ] = None
     log_format: Annotated[
         str | None,
         typer.Option(
-            metavar="FORMAT", help="text or json; without it text on a terminal, else json."
+            metavar="FORMAT",
+            help="text or json; if left out, text on a terminal and json otherwise.",
         ),
     ] = None
     log_file_mib: Annotated[
@@ -51,14 +52,14 @@ class LogOptions:
 
     @property
     def is_json(self) -> bool:
-        """Whether the lines are JSON: by the format, else unless they go to a terminal."""
+        """Whether the lines are JSON: as the format says; without a format, unless they go to a terminal."""
         if self.log_format is not None:
             return self.log_format == "json"
         return self.log_file is not None or not sys.stderr.isatty()
 
 
 def begin_log(level: str, options: LogOptions = LogOptions()) -> None:
-    """Set up the log at `level`, else as the options say. Raises ConfigError."""
+    """Set up the log at `level`, and otherwise as the options say. Raises ConfigError."""
     form = options.log_format
     if form not in (None, *FORMATS):
         raise ConfigError(f"the log format {form} is none of {', '.join(FORMATS)}")

@@ -118,8 +118,8 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
 
         A push consumer that is `orderly` first waits for the listener that has messages of the queue. If
         that listener itself waits for the seek, it gets a ClientStateError. Raises ClientStateError, too, if
-        the queue is not assigned to this consumer, IllegalArgumentError for an offset below the queue's `min_offset` or above its
-        `max_offset`.
+        the queue is not assigned to this consumer, and IllegalArgumentError for an offset below the queue's
+        `min_offset` or above its `max_offset`.
         """
         check_range("offset", offset, 0, 2**63 - 1)
         check_queue(queue)

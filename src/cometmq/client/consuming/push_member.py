@@ -311,18 +311,18 @@ class GroupMember:
         await self.go_to(offsets)
 
     async def go_to(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Begin queues again at these offsets. Passes over queues that this member has not, or loses.
+        """Begin queues again at these offsets. Skip queues that this member does not have, or loses meanwhile.
 
-        Messages that listeners have at the time may come again or not. Raises ClientStateError if an
-        orderly listener waits for the call, which would wait for the listener.
+        Messages that listeners have at that time may come again or not. Raises ClientStateError if an
+        orderly listener waits for this call, because the call would wait for the listener.
         """
         held = {q: self._assignments[q] for q in offsets if q in self._assignments}
         for queue in held:
             if self._consumption.held_by_caller(queue):
                 raise ClientStateError(
-                    f"a listener waits for a seek of {self._options.namespace.unwrap_queue(queue)}, of which "
-                    "it has messages: an orderly consumer seeks when its listener has returned; let a task "
-                    "or a thread of your own seek, and return"
+                    f"a listener waits for a seek of {self._options.namespace.unwrap_queue(queue)}, and the "
+                    "seek waits for the listener, because the consumer is orderly: seek in a task or a thread "
+                    "of your own, and let the listener return"
                 )
         for assignment in held.values():
             _forfeit(assignment.process_queue)

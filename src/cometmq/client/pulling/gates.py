@@ -77,7 +77,7 @@ class Gates:
         return self._queues | {queue for queue in assigned if self._covers(queue)}
 
     def properties(self, assigned: Collection[MessageQueue]) -> dict[str, str]:
-        """Describe the pauses for brokers and consoles that ask about the consumer of the queues `assigned`."""
+        """Describe the pauses, for brokers and consoles that ask about a consumer with the queues `assigned`."""
         paused = sorted(queue for queue in assigned if self._covers(queue))
         more = len(paused) - _TOLD_QUEUES
         parts = [*map(str, paused[:_TOLD_QUEUES]), *([f"{more} more"] if more > 0 else [])]

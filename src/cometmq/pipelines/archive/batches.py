@@ -102,7 +102,7 @@ class Batches:
         self._target_bytes = target_bytes
         self._min_tasks = min_tasks
         self._has_told = False
-        # The end of each queue whose broker answered the last look at the log, and when that began.
+        # The end of each queue on a broker that answered the last look at the log, and the time of that look.
         self.ends: dict[MessageQueue, int] = {}
         self.looked_ms = 0
 
@@ -283,5 +283,5 @@ def write_files(
     # A finished task moves its files once, not twice, which matters where a move is a copy. Spark
     # fails a job of which a task ends while it does so, and files of failed jobs stay in staging.
     writer = writer.option("mapreduce.fileoutputcommitter.algorithm.version", "2")
-    # A batch of decoded bodies writes each of its tables into the same directory.
+    # A batch of decoded bodies writes all of its tables into one directory.
     writer.mode("append").parquet(str(directory))

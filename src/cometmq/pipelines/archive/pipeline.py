@@ -47,10 +47,10 @@ _DECODED: Final = ("rows", "undecodable")
 
 
 class Standing(NamedTuple):
-    """How a stream stands after a round: the archive as it is, and what the log had.
+    """The state of a stream after a round: the archive, and the ends of the log.
 
-    ends: the end of each queue whose broker answered the last look, which began at `looked_ms`.
-    The sums are of this run; `proved` has the problems of its last proof.
+    ends: the end of each queue on a broker that answered the last look, which began at `looked_ms`. The sums
+    are those of this run; `proved` has the problems of its last proof.
     """
 
     archive: Archive
@@ -64,7 +64,7 @@ class Standing(NamedTuple):
 
 
 def _to_nobody(_standing: Standing) -> None:
-    """Show how a stream stands to nobody."""
+    """Take the state of a stream, and do nothing with it."""
 
 
 def run(
@@ -75,10 +75,10 @@ def run(
     observe: Callable[[Standing], None] = _to_nobody,
     prove_at_end: bool = True,
 ) -> Report:
-    """Archive, compact and prove. `stopped` ends a stream, as the signals do in the main thread.
+    """Archive, compact and prove. `stopped` ends a stream, as signals do in the main thread.
 
-    A stream calls `observe` when it begins and after each batch, look and proof. It ends with a proof,
-    unless `prove_at_end` is False: then the next run begins with it.
+    A stream calls `observe` when it begins, and after each batch, look and proof. It ends with a proof. If
+    `prove_at_end` is False, the next run begins with that proof.
 
     Raise ConfigError for a configuration that does not fit, and DataLossError for messages that are
     gone.
@@ -120,7 +120,7 @@ class _Run:
         self._config = config
         self._context = context
         self._observe = observe
-        # Why the last look at the log failed, so that each reason is logged once.
+        # The reason for which the last look at the log failed, so that each reason is logged once.
         self._refused = ""
         self._progress = context.progress
         self._monotonic = context.clock.monotonic
@@ -217,7 +217,7 @@ class _Run:
 
     def _stream(self, stopped: threading.Event) -> None:
         config = self._config
-        # A run that was killed, or stopped without a proof, has left messages to be proved.
+        # A run that was killed, or stopped without a proof, leaves messages without a proof.
         is_proved = all(one.proved_to == one.to for one in self._archive.state.queues)
         proof_after_s = self._monotonic() + (config.proof_interval_s if is_proved else 0.0)
         self._show()
@@ -249,9 +249,9 @@ class _Run:
     def _look(
         self, target: Mapping[MessageQueue, int] | None = None
     ) -> Mapping[MessageQueue, Waiting]:
-        """Return what waits in the log, nothing while no server of a known cluster answers.
+        """Return the messages that wait in the log, none while no server of a known cluster answers.
 
-        An archive that has no queue yet raises what happened: its configuration may be wrong.
+        For an archive that has no queue yet, raise the error, because the configuration may be wrong.
         """
         try:
             waiting = self._batches.waiting(target, all_of_them=False)
@@ -260,13 +260,15 @@ class _Run:
                 raise
             if str(error) != self._refused:
                 self._refused = str(error)
-                log.warning("nothing is archived until a broker answers", reason=self._refused)
+                log.warning(
+                    "no server answers, so nothing is archived until one does", reason=self._refused
+                )
             return {}
         self._refused = ""
         return waiting
 
     def _show(self) -> None:
-        """Show how this stream stands to its observer."""
+        """Show the state of this stream to its observer."""
         batches = self._batches
         self._observe(
             Standing(

@@ -242,7 +242,7 @@ def _summary(
     if behind := [one.format for one in tables if one.problem]:
         return f"{said}; not all of it is in the table: {', '.join(behind)}"
     if left := [one.topic for one in decoded if not one.holds]:
-        return f"{said}; not all of it is decoded: {', '.join(left)}"
+        return f"{said}; not all of them are decoded: {', '.join(left)}"
     if any(one.safe_to < one.to for one in queues):
         return f"{said}; some wait for their proof until their broker is back"
     return f"{said}, each equal to the log: safe to expire"

@@ -48,7 +48,7 @@ def read_back(
     schema: Schema,
 ) -> dict[tuple[Hour, str], list[Figures]]:
     """Return the figures of the staged files of a schema, as `figures_of` reads them below `staged`."""
-    # By hour, because a task gives its files of all hours the same name.
+    # By hour, because a task gives its files in all hours the same name.
     names = {
         (hour, found.sources.get(file.name, file.name)): file.name
         for hour, files in found.files.items()

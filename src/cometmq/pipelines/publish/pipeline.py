@@ -93,7 +93,7 @@ def run(config: Config, context: Context) -> Report:
 
 
 def _decoded(archive: Archive, config: Config, context: Context) -> list[TableLine]:
-    """Publish the decoded tables of an archive, if it has some."""
+    """Publish the decoded tables of an archive, if there are any."""
     path = archive.layout.path / DIRECTORY
     if not Layout(path).state.exists():
         return []

@@ -1,7 +1,7 @@
-"""Stream topics into tables as a service: restarted, measured, and within a target freshness.
+"""Stream topics into tables as a service, which restarts its driver and keeps a target freshness.
 
-`pipeline` runs the driver, `supervisor` keeps a driver running. `__init__.pyi` lists the names of this
-package, and each is imported at its first use, because the supervisor needs no Spark.
+`pipeline` runs the driver, and `supervisor` keeps a driver running. `__init__.pyi` lists the names of this
+package. Each is imported at its first use, because the supervisor needs no Spark.
 """
 
 from cometmq import _lazy

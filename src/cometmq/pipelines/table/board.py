@@ -1,4 +1,4 @@
-"""Keep the figures of all drivers of a service: for metrics, and for the report of the day."""
+"""Keep the figures of all drivers of a service, for metrics and for the report of the day."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 
 class Cause(Enum):
-    """Says how a driver ended: by a signal, by an error of its own, or by us because it stood still."""
+    """Says how a driver ended: by a signal, by its own error, or by us because it made no progress."""
 
     KILLED = "killed"
     FAILED = "failed"
@@ -38,7 +38,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Taken(NamedTuple):
-    """The gain of a round: rows by topic, and how far behind the tables were until it ended, in seconds."""
+    """The result of a round: new rows by topic, and how far behind the tables were just before its end."""
 
     rows: Counter[str]
     ages_s: dict[str, float]
@@ -47,8 +47,8 @@ class Taken(NamedTuple):
 class Board:
     """Takes the figures of one driver after the other. For any thread.
 
-    A batch that a killed driver committed without noting it is counted with the first figures of the next
-    driver, because rows written are differences of the rows that tables have.
+    The rows written are the difference between the rows that the tables have now and before. So the first
+    figures of the next driver also count a batch that a killed driver committed without noting it.
     """
 
     def __init__(self, target_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -65,11 +65,11 @@ class Board:
         self.cpu_s: float | None = None
 
     def take(self, figures: Figures) -> Taken:
-        """Take the figures of the present driver."""
+        """Take the figures of the current driver."""
         with self._lock:
             ages_s = {topic: self.age_s(until_ms) for topic, until_ms in self._until_ms.items()}
             before = {one.topic: one.rows for one in self._figures.topics} if self._figures else {}
-            # The first figures of all say what tables had before the service.
+            # The very first figures are those of the tables before the service started.
             is_first = self._figures is None
             new: Counter[str] = Counter()
             for one in figures.topics:
@@ -85,7 +85,7 @@ class Board:
             return Taken(new, ages_s)
 
     def ended(self, cause: Cause | None) -> None:
-        """Note the end of a driver, and its cause unless it was asked to end."""
+        """Note the end of a driver, with its cause unless somebody asked the driver to end."""
         with self._lock:
             self.is_running = False
             self._of_driver = 0
@@ -93,7 +93,7 @@ class Board:
                 self._restarts[cause] += 1
 
     def age_s(self, until_ms: int) -> float:
-        """Return how long ago a time was, in seconds."""
+        """Return the age of a time in seconds, 0 for a time to come."""
         return max(0.0, (self._clock.now_ms() - until_ms) / 1000)
 
     def shown(self) -> Shown:

@@ -1,4 +1,4 @@
-"""Say until when the tables have all messages that were stored."""
+"""Find the time up to which the tables have all stored messages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from cometmq.pipelines.archive.layout import QueueState
 
 
 class Completeness:
-    """Remembers of each queue until when the tables have its messages.
+    """Remembers for each queue the time up to which the tables have its messages.
 
-    A queue that was archived up to its end is complete until the look that found this end; another one
-    until its last archived message was stored, by the clock of its broker. While a broker is away, or a
-    table cannot be published, the times stay as they are.
+    A queue that was archived up to its end is complete up to the look that found this end. Any other queue is
+    complete up to the store time of its last archived message, by the clock of its broker. While a broker is
+    away, or a table cannot be published, the times stay as they are.
     """
 
     def __init__(self) -> None:
@@ -27,8 +27,9 @@ class Completeness:
         *,
         are_published: bool,
     ) -> dict[str, int]:
-        """Return the time of each topic: that of its least complete queue, in ms since the epoch; 0 for a
-        topic with a queue of which it is unknown.
+        """Return the time for each topic, in ms since the epoch: that of its least complete queue.
+
+        It is 0 for a topic with a queue that has no known time.
         """
         topics: dict[str, int] = {}
         for state in queues:

@@ -21,13 +21,13 @@ from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 _WRITE_EVERY_S: Final = 600.0
 _MB: Final = 1_000_000
-# A driver that dies all day long must not fill the page.
+# A driver that ends again and again all day must not fill the page.
 _MOST_RESTARTS: Final = 200
 
 
 class TopicLine(msgspec.Struct):
-    """A topic on this day. rows: written. worst_s: how far behind the tables were at most. The others are
-    those of the last round.
+    """A topic on this day. rows: written on this day. worst_s: the longest time that the tables were behind.
+    The other figures are those of the last round.
     """
 
     topic: str
@@ -39,7 +39,7 @@ class TopicLine(msgspec.Struct):
 
 
 class HourLine(msgspec.Struct):
-    """An hour of the day, such as 16, in all topics."""
+    """The figures of all topics in an hour of the day, such as 16."""
 
     hour: int
     rows: int = 0
@@ -47,14 +47,14 @@ class HourLine(msgspec.Struct):
 
 
 class RestartLine(msgspec.Struct):
-    """The end of a driver that was not asked to end."""
+    """The end of a driver that nobody had asked to end."""
 
     at: datetime
     why: str
 
 
 class DayReport(report.Report):
-    """The report of a day. Freshness is in seconds; cpu_s is processor time of the drivers."""
+    """The report of a day. Freshness is in seconds; cpu_s is the processor time of the drivers."""
 
     day: str
     target_s: float
@@ -92,9 +92,9 @@ class DayReport(report.Report):
 
 
 class Days:
-    """Keeps the report of the present day. For one thread.
+    """Keeps the report of the current day. For one thread.
 
-    say: shows a line to the user, if a report cannot be written.
+    say: shows the user a line if a report cannot be written.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Days:
         self._written_s = clock.monotonic()
 
     def take(self, figures: Figures, taken: Taken, board: Board) -> None:
-        """Add a round of a driver."""
+        """Add the figures of a round of a driver."""
         today = self._today()
         now = self._now()
         hour = today.hours.setdefault(now.hour, HourLine(now.hour))
@@ -141,7 +141,7 @@ class Days:
         self.write()
 
     def write(self) -> None:
-        """Write the report. Say once for each reason why that is impossible."""
+        """Write the report. If that fails, say so once for each reason."""
         from cometmq.pipelines.page import write_page
 
         self._written_s = self._clock.monotonic()
@@ -152,7 +152,7 @@ class Days:
             one.write_json(self._path(one.day, "json"))
             write_page(one, self._path(one.day, "html"))
         except OSError as error:
-            fault = f"the report of the day is not written to {self._directory}: {error}"
+            fault = f"the report of the day cannot be written to {self._directory}: {error}"
             if fault != self._fault:
                 self._say(fault)
             self._fault = fault
@@ -172,7 +172,7 @@ class Days:
         now = self._now()
         day = f"{now:%Y-%m-%d}"
         try:
-            # A file that something else has written there is no reason to stop a service.
+            # A file that another program has written there must not stop the service.
             found = msgspec.json.decode(self._path(day, "json").read_bytes(), type=DayReport)
         except (OSError, msgspec.DecodeError):
             return DayReport(

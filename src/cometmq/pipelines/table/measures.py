@@ -1,4 +1,4 @@
-"""Measure tables after each round of their driver: how complete they are, and what they take."""
+"""Measure the tables after each round of their driver: how complete and how large they are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cometmq.pipelines.table.notes import Figures, Note, Notes, TableFigures, To
 
 
 class Observer:
-    """Writes figures to the supervisor whenever the stream shows how it stands."""
+    """Writes figures to the supervisor whenever the stream reports its state."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -67,7 +67,7 @@ class Observer:
 
 
 class SignsOfLife(Progress):
-    """Passes a progress on, and notes for the supervisor that something moves."""
+    """Passes calls on to another progress, and notes each step forward as a sign of life for the supervisor."""
 
     def __init__(self, progress: Progress, notes: Notes) -> None:
         self._progress = progress

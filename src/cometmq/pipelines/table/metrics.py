@@ -16,7 +16,7 @@ _TOPIC = ("topic",)
 
 
 class TableMetrics(Collector):
-    """Shows a board. `look` is called first, for figures that are only taken when they are asked for."""
+    """Shows a board. Each scrape first calls `look`, for figures that are taken on demand only."""
 
     def __init__(self, board: Board, look: Callable[[], None] = lambda: None) -> None:
         self._board = board
@@ -63,13 +63,15 @@ class _Families:
     def __init__(self) -> None:
         self.all: list[Metric] = []
         self.freshness = self._gauge(
-            "freshness_seconds", "The tables have what was stored before so many seconds.", _TOPIC
+            "freshness_seconds",
+            "The tables have all messages stored at least this long ago.",
+            _TOPIC,
         )
         self.target = self._gauge(
-            "freshness_target_seconds", "The freshness that pipeline.toml asks for.", _TOPIC
+            "freshness_target_seconds", "The target freshness in pipeline.toml.", _TOPIC
         )
-        self.lag = self._gauge("lag_messages", "Messages of the log beyond the tables.", _TOPIC)
-        self.rows = self._gauge("rows", "Rows that the tables have.", _TOPIC)
+        self.lag = self._gauge("lag_messages", "Messages of the log that the tables lack.", _TOPIC)
+        self.rows = self._gauge("rows", "Rows of the tables.", _TOPIC)
         self.missing = self._gauge(
             "missing_rows", "Messages that were gone before they could be archived.", _TOPIC
         )
@@ -77,25 +79,25 @@ class _Families:
             "undecodable_rows", "Rows whose bodies do not fit the schema of their topic.", _TOPIC
         )
         self.undecoded = self._gauge(
-            "undecoded_messages", "Archived messages that wait for their decoding.", _TOPIC
+            "undecoded_messages", "Archived messages that are not decoded yet.", _TOPIC
         )
         self.files = self._gauge("files", "Data files of the newest snapshot.", _TOPIC)
-        self.bytes = self._gauge("bytes", "Size of these files.", _TOPIC)
-        self.problems = self._gauge("problems", "Problems that the last proof has found.")
+        self.bytes = self._gauge("bytes", "Bytes of the data files of the newest snapshot.", _TOPIC)
+        self.problems = self._gauge("problems", "Problems that the last proof found.")
         self.behind = self._gauge(
-            "behind", "1 while a table cannot be published, 0 else.", ("format",)
+            "behind", "1 while a table cannot be published, otherwise 0.", ("format",)
         )
-        self.running = self._gauge("running", "1 while a driver runs, 0 else.")
+        self.running = self._gauge("running", "1 while a driver runs, otherwise 0.")
         self.written = self._counter(
             "written_rows", "Rows written since the service started.", _TOPIC
         )
         self.batches = self._counter("batches", "Batches archived since the service started.")
         self.restarts = self._counter(
-            "restarts", "Drivers that ended: killed, failed or stalled.", ("cause",)
+            "restarts", "Drivers that were killed, failed or stalled.", ("cause",)
         )
         self.cpu = self._counter(
             "cpu_seconds",
-            "Processor time of drivers, with their Java and workers on this machine.",
+            "Processor time of the drivers, their Java and their workers on this machine.",
         )
 
     def _gauge(self, name: str, text: str, labels: Iterable[str] = ()) -> GaugeMetricFamily:
@@ -119,8 +121,8 @@ def served(metrics: TableMetrics, place: tuple[str, int]) -> Iterator[int]:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
         raise ConfigError(
-            f"metrics is {host}:{port}, where nothing can be served: {error.strerror or error}; "
-            "give another address"
+            f"metrics is {host}:{port}, and the service cannot listen there: "
+            f"{error.strerror or error}; give another host or port"
         ) from error
     try:
         yield server.server_port

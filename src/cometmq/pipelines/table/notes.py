@@ -1,8 +1,8 @@
 """Pass notes from a driver to its supervisor: lines of JSON in a pipe.
 
-Each note is a sign of life. The driver inherits the pipe, whose number stands in an environment variable.
-The other way the supervisor says one thing only: it closes the driver's standard input, and the driver
-finishes its batch and ends. So the end of the supervisor, whatever ended it, ends the driver, too.
+Each note is a sign of life. The driver inherits the pipe, and finds its number in an environment variable.
+In the other direction there is one signal only: the supervisor closes the driver's standard input, and the
+driver finishes its batch and ends. So when the supervisor ends, for any reason, the driver ends, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cometmq.errors import CometMQError, ConfigError, DataLossError
 
 VARIABLE: Final = "COMETMQ_TABLE_SUPERVISOR"
 _STANDARD_INPUT: Final = 0
-# The supervisor's line names the cause; the driver has said all of it on standard error.
+# The supervisor's line names the cause; the driver writes the whole text to standard error.
 _MOST_LETTERS: Final = 300
 
 
@@ -53,8 +53,8 @@ class TableFigures(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """The tables after a round of a driver. batches: that this driver has archived. problems: that its
-    last proof has found.
+    """The tables after a round of a driver. batches: archived by this driver. problems: found by its last
+    proof.
     """
 
     topics: tuple[TopicFigures, ...]
@@ -64,7 +64,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """failed: why the driver ends. is_final: no restart could help."""
+    """failed: the reason for which the driver ends. is_final: no restart could help."""
 
     figures: Figures | None = None
     failed: str | None = None
@@ -85,13 +85,13 @@ class Notes:
 
     def write(self, note: Note) -> None:
         if self._file is not None:
-            with self._lock, suppress(OSError):  # the end of standard input says it, too
+            with self._lock, suppress(OSError):  # the end of standard input has the same meaning
                 self._file.write(msgspec.json.encode(note) + b"\n")
                 self._file.flush()
 
     @contextmanager
     def failure_noted(self) -> Iterator[None]:
-        """Note an error in the context, and let it pass."""
+        """Note an error that the context raises, and raise it again."""
         try:
             yield
         except Exception as error:
@@ -100,7 +100,7 @@ class Notes:
                 text = f"{type(error).__name__}: {text}"
             if len(text) > _MOST_LETTERS:
                 text = f"{text[:_MOST_LETTERS]}…"
-            # The next driver would find the same configuration, and the same gap.
+            # The next driver would meet the same configuration and the same gap.
             is_final = isinstance(error, ConfigError | DataLossError)
             self.write(Note(failed=text, is_final=is_final))
             raise

@@ -2,8 +2,8 @@
 
     table.run(table.Config(topics=["orders"], path="/data/archive"), context)
 
-`cometmq pipeline table` runs this in a process of its own, which `supervisor` starts again. The stream is
-the archive's, which publishes each of its commits (docs/internals/archive.md).
+`cometmq pipeline table` runs this in a process of its own, which `supervisor` starts again. The stream is that
+of the archive, which publishes each of its commits (docs/internals/archive.md).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Config", "run"]
 def run(config: Config, context: Context, stopped: threading.Event | None = None) -> Report:
     """Stream until `stopped` is set, or a signal comes in the main thread; return the archive's report.
 
-    A stop finishes the batch that is under way and publishes it. Its proof is left to the next run.
+    A stop finishes the batch that is under way and publishes it. The next run proves that batch.
 
     Raise ConfigError for a configuration that does not fit, and DataLossError for messages that are
     gone.

@@ -1,4 +1,4 @@
-"""Count the processor time of a process and all that it started, as Linux lists it in `/proc`."""
+"""Sum the processor time of a process and its descendants, as Linux lists it in `/proc`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Final
 
 _TABLE: Final = Path("/proc")
-# Behind the name of the program, in parentheses: the parent, and the times of the process and of those
-# children that have ended, in ticks.
+# The fields behind the program's name in parentheses: the parent, and the times in ticks of the process and of
+# its children that have ended.
 _PARENT: Final = 1
 _TIMES: Final = slice(11, 15)
 
 
 def cpu_s(root: int) -> float | None:
-    """Return the processor time of a process and its descendants, those that ended included, in seconds;
-    None where there is no such list, or no such process.
+    """Return the processor time in seconds of a process and its descendants, also of those that have ended.
+
+    It is None where there is no `/proc`, or no such process.
     """
     found: dict[int, tuple[int, int]] = {}
     try:
@@ -23,7 +24,7 @@ def cpu_s(root: int) -> float | None:
             if path.name.isdecimal():
                 try:
                     fields = (path / "stat").read_text().rpartition(")")[2].split()
-                except OSError:  # it ended meanwhile
+                except OSError:  # the process ended meanwhile
                     continue
                 found[int(path.name)] = int(fields[_PARENT]), sum(map(int, fields[_TIMES]))
     except OSError:

@@ -1,8 +1,8 @@
-"""Say which topics become tables, and how fresh the tables are to be.
+"""Define the topics that become tables, and the target freshness of the tables.
 
-Everything that a stream has to be given follows from the freshness, by rules that do not look at the load:
-batches begin every half of it, so that the other half is left for writing a batch, and proofs come every ten
-of it. Decision 346 says why no controller does this.
+All settings of the stream follow from the freshness, by rules that ignore the load. A batch begins after each
+half of the freshness, so that the other half is left for writing the batch. A proof comes after each ten times
+the freshness. Decision 346 gives the reasons for having no controller.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from cometmq.pipelines.archive.tables.settings import Format, TableSettings
 from cometmq.spark.options import ms_of
 
 _BOTH: Final[tuple[Format, ...]] = ("iceberg", "delta")
-# A batch takes a second or more however few messages it has.
+# A batch takes a second or more, even with few messages.
 _LEAST_FRESHNESS_S: Final = 2
 _MOST_FRESHNESS_S: Final = 24 * 3600
 _LEAST_STALLED_S: Final = 60
-# A core writes 40,000 to 70,000 messages of 400 bytes a second. At this rate a full batch takes the core a
-# quarter of the freshness or less.
+# A core writes 40,000 to 70,000 messages of 400 bytes a second. So a full batch takes it a quarter of the
+# freshness or less.
 _MESSAGES_PER_S: Final = 10_000
 _MOST_MESSAGES: Final = 1_000_000
 _PROOFS: Final = 10
@@ -32,25 +32,25 @@ _HIGHEST_PORT: Final = 65535
 class Config(TableSettings, frozen=True, kw_only=True):
     """path: the directory of the archive whose files the tables name.
 
-    topics: names, or topic_pattern: a regular expression that whole topic names match, of topics that
-        appear later, too.
-    freshness: how old a message may get before the tables have it, such as "30s" or "1m". Batches
-        begin every half of it, and proofs and compactions come every ten of it.
-    max_messages: of a batch; if left out, 10,000 for each second of the freshness, and 1,000,000 at
-        most.
+    topics: names, or topic_pattern: a regular expression that matches whole topic names, including
+        those of topics that appear later.
+    freshness: the age at which a message should be in the tables, such as "30s" or "1m". A batch begins
+        after each half of it; proofs and compactions come after each ten times the freshness.
+    max_messages: the most messages of a batch; if left out, 10,000 for each second of the freshness,
+        and 1,000,000 at most.
     publish: the formats of the tables, "iceberg" and "delta".
-    commit_group: a consumer group for which archived offsets are committed, so that its lag is that
+    commit_group: a consumer group for which archived offsets are committed, so that its lag is the lag
         of the tables.
     safe_group: a consumer group for which proved offsets are committed after each proof.
     fail_on_data_loss: fail where the log no longer has messages that were not archived yet; with
         false they are noted and the service goes on behind them.
     compact_files: an hour with this many small files is compacted; 0 compacts nothing.
     target_file_mb: the size of compacted files; files below half of it are small.
-    columns: of the files: `compact` leaves out columns that follow from others, `all` writes every
-        column.
-    metrics: where metrics are served for Prometheus, such as "127.0.0.1:9405"; nowhere if left out.
-    max_restarts: after this many deaths of the driver in a row the service gives up. A driver that ran
-        for ten minutes begins a new row.
+    columns: the columns of the files: `compact` leaves out columns that follow from others, `all`
+        writes every column.
+    metrics: the host and port of the metrics for Prometheus, such as "127.0.0.1:9405"; none if left out.
+    max_restarts: the most restarts in a row; the next end of the driver ends the service. A driver that
+        ran for ten minutes resets the count.
     stalled_after: a driver that shows no progress for this long is killed and started again.
     iceberg_catalog: a catalog of PyIceberg's configuration; without one, an SQLite file in the archive.
     iceberg_table: the table's name in the catalog, behind that of its namespace.
@@ -94,7 +94,7 @@ class Config(TableSettings, frozen=True, kw_only=True):
         return _seconds("stalled_after", self.stalled_after, _LEAST_STALLED_S, _MOST_FRESHNESS_S)
 
     def metrics_place(self) -> tuple[str, int]:
-        """Return host and port of `metrics`, which is given. Raise ConfigError."""
+        """Return the host and port of `metrics`, which must be given. Raise ConfigError."""
         assert self.metrics is not None
         host, _, port = self.metrics.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or int(port) > _HIGHEST_PORT:
@@ -104,7 +104,7 @@ class Config(TableSettings, frozen=True, kw_only=True):
         return host.removeprefix("[").removesuffix("]"), int(port)
 
     def archive(self) -> ArchiveConfig:
-        """Return the settings of the stream that fills the tables. Raise ConfigError."""
+        """Return the settings of the stream that fills the tables. Raise ConfigError if they do not fit."""
         freshness_s = self.freshness_s
         most = min(_MOST_MESSAGES, int(freshness_s * _MESSAGES_PER_S))
         shared = (set(self.__struct_fields__) & set(ArchiveConfig.__struct_fields__)) - {

@@ -1,8 +1,8 @@
 """Keep a driver running: start it, watch it, start it again, and stop it with its batch finished.
 
 The supervisor imports no Spark. It serves metrics and writes the report of the day, so both go on while a
-driver is away. A driver is lost when its process ends, however that came about, and late when it has shown no
-progress for `stalled_after`: then it is killed with all that it started.
+driver is away. A driver is lost when its process ends, for any reason, and late when it has shown no
+progress for `stalled_after`. The supervisor kills a late driver with all processes that it started.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _GIVEN_WRONG: Final = 2
 class Timing(NamedTuple):
     """How long the supervisor waits, in seconds.
 
-    first_pause_s, last_pause_s: before a restart; the pause doubles with each death in a row, and is not
-    longer than the freshness. steady_s: a driver that ran for so long begins a new row. ending_s: a driver that has noted why it fails ends
-    within this time, or is killed, because its Java may not answer. stalled_after_s: the longest time
-    without a sign of life.
+    first_pause_s, last_pause_s: before a restart; the pause doubles with each end of a driver in a row, and
+    is not longer than the freshness. steady_s: a driver that ran for this long resets that count. ending_s: a driver
+    that has noted its failure ends within this time, or the supervisor kills it, because its Java may hang.
+    stalled_after_s: the longest time without a sign of life.
     """
 
     stalled_after_s: float
@@ -47,7 +47,7 @@ class Timing(NamedTuple):
 
 
 class End(NamedTuple):
-    """How a driver ended. is_final: no restart could help. is_clean: it came to the end of its work."""
+    """The end of a driver. is_final: no restart could help. is_clean: the driver finished its work."""
 
     status: int
     cause: Cause
@@ -110,21 +110,21 @@ class Supervisor:
     def _next(self, end: End, woken: socket.socket) -> int | None:
         """Decide what follows the end of a driver: None for another one, else the exit status."""
         if end.is_final or end.status == _GIVEN_WRONG:
-            # The driver has said why.
+            # The driver has reported the cause.
             if self.board.shown().figures is not None:
-                self._say("the service ends, because a restart would meet the same")
+                self._say("the service ends, because a restart would fail in the same way")
             return end.status
         again = self._restarts.died(self._clock.monotonic())
         self._days.restarted(end.why)
         if again.deaths > self._config.max_restarts:
             self._say(
                 f"the driver ended {again.deaths} times in a row, and max_restarts is "
-                f"{self._config.max_restarts}, so the service gives up; the last cause: {end.why}. "
-                "Repair it, and run the same command again: it goes on where it was"
+                f"{self._config.max_restarts}, so the service ends; the last cause: {end.why}. "
+                "Remove the cause, and run the same command again: it continues where it stopped"
             )
             return 1
         self._say(
-            f"the driver ended: {end.why}; it is started again in {again.pause_s:g} s "
+            f"the driver ended: {end.why}; the service starts it again in {again.pause_s:g} s "
             f"(restart {again.deaths} of {self._config.max_restarts} in a row)"
         )
         self._wait(woken, again.pause_s)
@@ -138,7 +138,9 @@ class Supervisor:
         if len(self._stop_signals) > 1:
             return 128 + self._stop_signals[-1]
         if not end.is_clean:
-            self._say(f"the driver did not finish its batch: {end.why}; the next run archives it")
+            self._say(
+                f"the driver did not finish its batch: {end.why}; the next run archives that batch"
+            )
             return 1
         return end.status
 
@@ -151,7 +153,8 @@ class Supervisor:
                 stdin=subprocess.PIPE,
                 pass_fds=(writing,),
                 env={**os.environ, VARIABLE: str(writing)},
-                # A Ctrl-C at the terminal is for the supervisor. And its Java can be killed with it.
+                # A Ctrl-C at the terminal reaches the supervisor only, and a kill of this group also ends
+                # the driver's Java.
                 process_group=0,
             )
         except OSError as error:
@@ -172,12 +175,12 @@ class Supervisor:
             return watch.end()
         finally:
             os.close(reading)
-            watch.kill()  # what it has started
+            watch.kill()  # the processes that the driver has started
             self._cpu_before_s = self.board.cpu_s or 0.0
             self._driver = None
 
     def _heard(self, watch: _Watch, woken: socket.socket) -> bytes | None:
-        """Wait for a note or a signal; return the bytes of notes, b"" at their end, None for others."""
+        """Wait for a note or a signal; return the bytes of notes, b"" at their end, None without any."""
         wanted = [watch.reading, woken.fileno()]
         readable, _, _ = select.select(wanted, [], [], watch.pause_s())
         if woken.fileno() in readable:
@@ -199,8 +202,8 @@ class Supervisor:
             self._days.take(note.figures, self.board.take(note.figures), self.board)
 
     def _look_at_cpu(self) -> None:
-        # Scrapes call this in a thread of their own. In this order a driver that ends meanwhile is not counted
-        # twice.
+        # Scrapes call this in a thread of their own. This order does not count a driver twice that ends
+        # meanwhile.
         before_s = self._cpu_before_s
         driver = self._driver
         found_s = cpu_s(driver.pid) if driver is not None else None
@@ -208,7 +211,7 @@ class Supervisor:
             self.board.cpu_s = max(self.board.cpu_s or 0.0, before_s + found_s)
 
     def _wait(self, woken: socket.socket, pause_s: float) -> None:
-        """Wait so long, or until a signal comes."""
+        """Wait for `pause_s`, or until a signal comes."""
         if not self._stop_signals and select.select([woken], [], [], pause_s)[0]:
             woken.recv(_READ_BYTES)
 
@@ -233,7 +236,7 @@ class Supervisor:
 
 
 class _Watch:
-    """Watches one driver: what it notes, and until when it has to note something."""
+    """Watches one driver: its notes, and the time at which the next one is due."""
 
     def __init__(
         self, driver: subprocess.Popen[bytes], reading: int, timing: Timing, clock: Clock
@@ -255,12 +258,12 @@ class _Watch:
         return whole
 
     def failed(self, note: Note) -> None:
-        """Take the reason why the driver ends: it has little time left for that."""
+        """Take the reason for which the driver ends, and give it `ending_s` to do so."""
         self._failure = note
         self._due_s = self._monotonic() + self._timing.ending_s
 
     def pause_s(self) -> float | None:
-        """Return how long to wait for a note, None for ever: the driver was killed."""
+        """Return how long to wait for a note; None, for ever, if the driver was killed."""
         return None if self._due_s == math.inf else max(0.0, self._due_s - self._monotonic())
 
     def ask_to_stop(self) -> None:
@@ -275,13 +278,13 @@ class _Watch:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the driver's group: its Java, too, also if the driver is gone already."""
+        """Kill the driver's process group with its Java, also if the driver itself has ended."""
         self._due_s = math.inf
         with suppress(ProcessLookupError):
             os.killpg(self._driver.pid, signal.SIGKILL)
 
     def end(self) -> End:
-        """Return how the driver ended, whose notes have ended."""
+        """Return the end of the driver, after the end of its notes."""
         self.ask_to_stop()
         try:
             status = self._driver.wait(self._timing.ending_s)
@@ -296,6 +299,6 @@ class _Watch:
             return End(status, Cause.FAILED, self._failure.failed, self._failure.is_final)
         if status < 0:
             return End(status, Cause.KILLED, f"{signal.Signals(-status).name} killed it")
-        # Status 1 of a pipeline that did its work says that its report names something to look at.
+        # A pipeline that did its work ends with 1 if its report names something to look at.
         why = f"it ended with status {status}"
         return End(status, Cause.FAILED, why, is_clean=status in (0, 1))

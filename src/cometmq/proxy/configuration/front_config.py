@@ -33,7 +33,7 @@ class FrontConfig(TlsConfig):
     tls_test_mode_enable: bool = field(default=False, metadata={"key": "tlsTestModeEnable"})
     max_connections: int = field(default=_CONNECTIONS, metadata={"min": 1})
     max_connections_per_address: int = field(default=_CONNECTIONS_PER_ADDRESS, metadata={"min": 0})
-    # The addresses and networks of balancers whose HAProxy header names the clients; empty for none.
+    # The addresses and networks of balancers that name their clients by an HAProxy header; empty for none.
     haproxy_from: str = field(default="", metadata={"key": "haproxyFrom"})
     # The cluster whose brokers know the users.
     rocketmq_cluster_name: str = field(

@@ -7,11 +7,11 @@ It comes before everything else, TLS included (proxy-protocol.txt of haproxy.org
     version 2: signature, 12 bytes | u8 version (high half: 2) and command (0 LOCAL, 1 PROXY)
                | u8 family (0x11 IPv4 and TCP, 0x21 IPv6 and TCP) | u16 length of the rest
                | source, 4 or 16 bytes | destination, as long | u16 source port | u16 destination port
-               | fields of other kinds, which nobody reads here
+               | fields of other kinds, which this module ignores
 
-Java's proxy takes the header from everybody (ProxyAndTlsProtocolNegotiator), so everybody chooses the
-address by which policies and limits judge. Here only the balancers in haproxyFrom are believed, and a
-connection of theirs has to begin with a header, as the specification says.
+Java's proxy accepts the header from every peer (ProxyAndTlsProtocolNegotiator), so every peer can choose the
+address that policies and limits see. This proxy accepts it only from the balancers in haproxyFrom, and each
+of their connections must begin with a header, as the specification demands.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ _LONGEST_TEXT: Final = 107
 # Balancers add fields about TLS, hundreds of bytes at most.
 LONGEST: Final = 4096
 _LOCAL, _PROXY = 0x20, 0x21
-# The bytes of an address, by family.
+# The length of an address in bytes, by family.
 _ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
 _VERSIONS: Final = {"TCP4": 4, "TCP6": 6}
 
 
 class Header(NamedTuple):
-    """Holds how many bytes a header has, and the address and port of the client; None if it names none,
-    as in the balancer's own checks.
+    """Holds the size of a header in bytes, and the client's address and port.
+
+    `source` is None if the header names no client, as in a health check by the balancer itself.
     """
 
     size: int
@@ -55,7 +56,7 @@ class Header(NamedTuple):
 
 
 def read_header(data: bytes) -> Header | int:
-    """Return the header at the beginning of `data`; if it is not whole, how many bytes to wait for.
+    """Return the header at the beginning of `data`, or the number of bytes to wait for if it is not complete.
 
     Raises ProtocolError for bytes that are no header.
     """
@@ -65,14 +66,14 @@ def read_header(data: bytes) -> Header | int:
         return _read_bytes(data)
     if data.startswith(_TEXT):
         return _read_text(data)
-    raise ProtocolError("it does not begin with HAProxy's header")
+    raise ProtocolError("the connection does not begin with an HAProxy header")
 
 
 def _read_text(data: bytes) -> Header | int:
     end = data.find(b"\r\n", 0, _LONGEST_TEXT)
     if end < 0:
         if len(data) >= _LONGEST_TEXT:
-            raise ProtocolError(f"its header has no end within {_LONGEST_TEXT} bytes")
+            raise ProtocolError(f"its HAProxy header has no end within {_LONGEST_TEXT} bytes")
         return len(data) + 1
     words = data[:end].decode("ascii", "replace").split(" ")
     if words[1] == "UNKNOWN":
@@ -86,7 +87,7 @@ def _read_text(data: bytes) -> Header | int:
         if number > 0xFFFF:
             raise ValueError(number)
     except (ValueError, KeyError) as error:
-        raise ProtocolError(f"its header is {data[:end]!r}, which names no client") from error
+        raise ProtocolError(f"its HAProxy header {data[:end]!r} names no client") from error
     return Header(end + 2, (plain_ip(str(found)), number))
 
 
@@ -94,10 +95,10 @@ def _read_bytes(data: bytes) -> Header | int:
     _, command, family, length = _HEAD.unpack_from(data)
     size: int = _HEAD.size + length
     if size > LONGEST:
-        raise ProtocolError(f"its header has {size} bytes, the limit is {LONGEST}")
+        raise ProtocolError(f"its HAProxy header has {size} bytes, the limit is {LONGEST}")
     if command not in (_LOCAL, _PROXY):
         raise ProtocolError(
-            f"its header has the version and command {command:#x}, not 0x20 or 0x21"
+            f"its HAProxy header has the version and command {command:#x}, not 0x20 or 0x21"
         )
     if len(data) < size:
         return size
@@ -105,18 +106,20 @@ def _read_bytes(data: bytes) -> Header | int:
     if command == _LOCAL or width is None:
         return Header(size, None)
     if length < 2 * width + 4:
-        raise ProtocolError(f"its header has {length} bytes behind its head, too few for addresses")
+        raise ProtocolError(
+            f"its HAProxy header has {length} bytes for addresses, which need {2 * width + 4}"
+        )
     source = ip_address(data[_HEAD.size : _HEAD.size + width])
     port = int.from_bytes(data[_HEAD.size + 2 * width : _HEAD.size + 2 * width + 2], "big")
     return Header(size, (plain_ip(str(source)), port))
 
 
 class Balancers:
-    """Take the headers of trusted balancers off their connections. For the loop's thread only.
+    """Takes the headers of trusted balancers off their connections. For the loop's thread only.
 
-    `serve` gets each connection: of a balancer once its header was taken off, with the address of the
-    client, of others at once. One whose header does not come within `timeout_s` is closed, and the first
-    one if more than `most` wait; `on_limit` gets the name of the limit.
+    `serve` gets each connection: one of a balancer after its header, with the address of the client, and any
+    other one at once. A connection without its header after `timeout_s` is closed. If more than `most`
+    connections wait for their headers, the oldest of them is closed. `on_limit` gets the name of the limit.
     """
 
     def __init__(
@@ -133,24 +136,25 @@ class Balancers:
         self._on_limit = on_limit
         self._most = most
         self._timeout_s = timeout_s
-        # A dict, because it has an order: those that came first are first.
+        # A dict, because it keeps the order in which connections came.
         self._waiting: dict[Arrival, asyncio.TimerHandle] = {}
         self._refusals = RareLine()
 
     @property
     def waiting_count(self) -> int:
-        """Return how many connections have not sent their header yet."""
+        """Return the number of connections that have not sent their header yet."""
         return len(self._waiting)
 
     def arrived(self, arrival: Arrival) -> None:
-        """Take a connection that was accepted."""
+        """Serve an accepted connection, after its header if it is one of a trusted balancer."""
         if arrival.peer_ip not in self._trusted:
             self._serve(arrival)
             return
         if len(self._waiting) >= self._most:
             self._on_limit("maxConnections")
             self._refuse(
-                next(iter(self._waiting)), "others need its place, and its header is not here"
+                next(iter(self._waiting)),
+                "its HAProxy header has not come, and a new connection takes its place",
             )
         self._waiting[arrival] = asyncio.get_running_loop().call_later(
             self._timeout_s, self._too_late, arrival
@@ -158,7 +162,7 @@ class Balancers:
         self._wait(arrival, _HEAD.size)
 
     def close(self) -> None:
-        """Close all connections that wait."""
+        """Close all connections that wait for their headers."""
         for arrival in list(self._waiting):
             self._leave(arrival)
             arrival.close()
@@ -190,17 +194,17 @@ class Balancers:
 
     def _too_late(self, arrival: Arrival) -> None:
         self._on_limit("SILENT_TIMEOUT_S")
-        self._refuse(arrival, f"its header did not come within {self._timeout_s:g} s")
+        self._refuse(arrival, f"its HAProxy header did not come within {self._timeout_s:g} s")
 
     def _refuse(self, arrival: Arrival, reason: str) -> None:
         self._leave(arrival)
         if refused := self._refusals.count():
             log.warning(
-                "connections refused: a balancer of haproxyFrom names no client",
+                "connections refused: a balancer in haproxyFrom sent no valid HAProxy header",
                 peer=arrival.peer,
                 reason=reason,
                 refused=refused,
-                remedy="set send-proxy or send-proxy-v2 in the balancer, or take it out of haproxyFrom",
+                remedy="set send-proxy or send-proxy-v2 in the balancer, or remove it from haproxyFrom",
             )
         arrival.close()
 

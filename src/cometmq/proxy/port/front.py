@@ -244,17 +244,18 @@ class Front:
         self._owner.spawn(self._connect(relay), "relay", log_failure=False)
 
     def _may_begin(self, relay: _Relay, data: bytes) -> bool:
-        """Return False for the header of a balancer that is not in haproxyFrom, and close its connection: gRPC's library would close it
-        without a word.
+        """Close a connection that begins with an HAProxy header and is not from haproxyFrom; return False.
+
+        gRPC's library would close it without a log line.
         """
         if not data.startswith(BEGINNINGS):
             return True
         if refused := self._refusals.count():
             log.warning(
-                "connections refused: they begin with HAProxy's header, and their addresses are not in haproxyFrom",
+                "connections refused: they begin with an HAProxy header, and their addresses are not in haproxyFrom",
                 peer=relay.peer,
                 refused=refused,
-                remedy="name the balancer's address in haproxyFrom, or leave out send-proxy and send-proxy-v2 in it",
+                remedy="add the balancer's address to haproxyFrom, or remove send-proxy and send-proxy-v2 from its settings",
             )
         relay.client.cut()
         return False

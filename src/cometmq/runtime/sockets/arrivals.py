@@ -94,13 +94,13 @@ class Arrival:
             return None
 
     def discard(self, count: int) -> None:
-        """Take the first `count` bytes off the connection; they have come."""
+        """Take the first `count` bytes off the connection. They must have arrived."""
         assert self._socket is not None, "the arrival is closed"
-        with suppress(OSError):  # the peer has reset it; the next reader learns of it
+        with suppress(OSError):  # the peer has reset the connection; the next read fails
             self._socket.recv(count)
 
     def comes_from(self, ip: str, port: int) -> None:
-        """Have the peer be the client that a balancer names."""
+        """Replace the peer's address by that of the client that a balancer names."""
         self.peer_ip, self.peer = ip, join_address(ip, port)
 
     @property

@@ -35,7 +35,7 @@ class _Node(NamedTuple):
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of fastavro's in JSON's terms."""
+    """Return a value that fastavro has read, as a value for JSON."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, (datetime, date, time)):
@@ -72,7 +72,7 @@ _LOGICAL: Final = {
 
 
 def reader(schema: BodySchema) -> Reader:
-    """Return the reader of an Avro schema. Raise IllegalArgumentError."""
+    """Return the reader of an Avro schema. Raise IllegalArgumentError for any other text."""
     avro = AvroSchema(schema.text)
     nodes = _Nodes()
     root = avro.parsed
@@ -99,7 +99,7 @@ def reader(schema: BodySchema) -> Reader:
 
 
 class _Nodes:
-    """Makes the parts of one parsed schema, in which a name stands for a type that was defined before."""
+    """Makes the nodes of one parsed schema, in which a name refers to a type that was defined before."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Decode the bodies of Arrow batches into columns. Spark calls it in workers; it needs no Spark itself."""
+"""Decode the bodies of Arrow batches into columns. Spark's workers call this module, which imports no Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cometmq.spark.decoding.readers import BodySchema, Reader, reader_of
 
 # Where messages name their schema: nowhere, in the property SCHEMA_ID, or as Confluent's serializers do.
 Wire = Literal["plain", "property", "confluent"]
-# A part of a batch that is decoded at once: objects of bodies take some ten times their bytes.
+# Limits of the part of a batch that is decoded at once: the objects take some ten times the bytes of bodies.
 _MOST_ROWS: Final = 1000
 _MOST_BYTES: Final = 8 << 20
 _MOST_LETTERS: Final = 1000
@@ -26,17 +26,18 @@ _MAX_ID: Final = 2**31 - 1
 
 
 class _DoesNotFitError(Exception):
-    """The reason is the error's whole text."""
+    """The text of the error is the reason for which a body does not fit."""
 
 
 @dataclass(frozen=True)
 class BodyDecoder:
     """Decodes bodies into these columns. It can be pickled.
 
-    schemas: by the ids that messages name; under None that of bodies without an id.
-    wire: where messages name an id. Of frames with "property" the column `properties` is read, too.
-    known_ids: whether each id has a schema of its own; if not, all bodies have that of None.
-    refused: the reasons why bodies of other ids do not fit. elsewhere: the ids whose rows are left out.
+    schemas: by the ids that messages name; None is the key of the schema for bodies without an id.
+    wire: the place in which messages name an id. "property" also needs the column `properties`.
+    known_ids: each id has a schema of its own; if False, all bodies have the schema under None.
+    refused: for other ids, the reason for which their bodies do not fit.
+    elsewhere: the ids of rows that are left out, because another decoder has them.
     """
 
     columns: tuple[Column, ...]
@@ -49,14 +50,14 @@ class BodyDecoder:
 
     @property
     def fields(self) -> list[pa.Field]:
-        """The columns that batches get: those of bodies, and the reason if there is no value."""
+        """The columns that batches get: those of bodies, and the one with the reason for a body that does not fit."""
         made = [pa.field(column.name, arrow_type(column.kind)) for column in self.columns]
         return [*made, pa.field(REASON, TEXT)]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of batches that have the column `body`, in order, with these columns behind.
+        """Yield the rows of batches with the column `body`, in order, each with these columns behind its own.
 
-        A row that does not fit has the reason, and no values.
+        A row with a body that does not fit has the reason, and no values.
         """
         work = _Work(self)
         for batch in batches:
@@ -71,14 +72,14 @@ class SchemaIds:
     wire: Wire
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the ids of each batch, each once, in the column `id`. Messages without one have none."""
+        """Yield the ids in each batch, each id once, in the column `id`. Messages without an id add none."""
         for batch in batches:
             ids = {one for one in ids_of(batch, self.wire) if one is not None}
             yield pa.record_batch({"id": pa.array(sorted(ids), pa.int64())})
 
 
 def ids_of(batch: pa.RecordBatch, wire: Wire) -> list[int | None]:
-    """Return the schema id that each message of a batch names, None for none."""
+    """Return the schema id that each message of a batch names; None for a message without one."""
     bodies = batch.column("body").to_pylist()
     if wire == "confluent":
         return [None if body is None else framing.confluent_id(body) for body in bodies]
@@ -154,7 +155,7 @@ class _Work:
             if schema is None:
                 if schema_id is None:
                     raise _DoesNotFitError(f"the message has no property {p.SCHEMA_ID} with an id")
-                reason = decoder.refused.get(schema_id, "it is not known")
+                reason = decoder.refused.get(schema_id, "no schema with this id is known")
                 raise _DoesNotFitError(f"schema {schema_id}: {reason}")
             reader = reader_of(schema)
             has_path = decoder.wire == "confluent" and schema.kind == "PROTOBUF"
@@ -165,7 +166,7 @@ class _Work:
     def _array(
         self, rows: list[dict[str, Any] | None], reasons: list[str | None]
     ) -> pa.StructArray:
-        """Return the values as Arrow has them. A value beyond its type gives its row a reason."""
+        """Return the values as an Arrow array. A row with a value outside the range of its type gets a reason."""
         try:
             return pa.array(rows, self._record)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):

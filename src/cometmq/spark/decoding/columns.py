@@ -1,8 +1,8 @@
 """Put the fields of schemas into the columns of one table.
 
-A column keeps its name for good. A field belongs to the column that has its name, or one of the names by
-which its schema knew it before: Avro's aliases, Protobuf's numbers. So a renamed field stays in its column. A
-new field gets a new column, which is null in older rows, as a column is whose field is gone.
+A column never changes its name. A field belongs to the column with its name, or with a name by which an
+earlier schema knew it: an alias of Avro, a number of Protobuf. So a renamed field stays in its column. A new
+field gets a new column, which is null in older rows. The column of a removed field is null in newer rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cometmq.spark.decoding.readers import Field, Reader
 from cometmq.spark.rows.columns import COLUMNS
 
 PREFIX: Final = "body_"
-# The column that says why a body does not fit; null where it does.
+# The column with the reason for a body that does not fit; null for a body that fits.
 REASON: Final = "undecodable"
 
 
@@ -32,7 +32,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 def columns_with(columns: Iterable[Column], reader: Reader) -> tuple[Column, ...]:
-    """Return the columns of a table that is to hold bodies of this reader, too.
+    """Return the columns of a table, with those that the bodies of a reader need, too.
 
     Raise IllegalArgumentError for a field that no column of the table can hold.
     """
@@ -50,11 +50,11 @@ def columns_with(columns: Iterable[Column], reader: Reader) -> tuple[Column, ...
 
 
 def names_of_fields(columns: Iterable[Column], reader: Reader) -> dict[str, str]:
-    """Return the names of the columns for the fields of a reader: those that are there, or new ones."""
+    """Return the name of the column for each field of a reader: one of the columns, or a new one."""
     free = {column.name: column for column in columns}
     taken = {name.casefold() for name in (*free, *COLUMNS, REASON, "hour", "day")}
     found = {}
-    # A field's own name counts before the names that another one had earlier.
+    # A field's own name takes precedence over an earlier name of another field.
     for at in range(max(len(field.names) for field in reader.fields.values())):
         for name, field in reader.fields.items():
             if name in found or at >= len(field.names):
@@ -72,7 +72,7 @@ def names_of_fields(columns: Iterable[Column], reader: Reader) -> dict[str, str]
 
 
 def _known_by(field: Field) -> tuple[str, ...]:
-    """Return the name by which later schemas know the field."""
+    """Return the name by which later schemas recognise the field."""
     return field.names[:1]
 
 
@@ -84,7 +84,7 @@ def _new_name(field: str, taken: Collection[str]) -> str:
 
 
 def _merged(old: pa.DataType, new: pa.DataType, where: str) -> pa.DataType:
-    """Return the type of a column of two schemas: records get the fields of both."""
+    """Return the type of a column for two schemas: a record gets the fields of both."""
     if old == new:
         return old
     if pa.types.is_struct(old) and pa.types.is_struct(new):

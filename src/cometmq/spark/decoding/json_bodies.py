@@ -1,9 +1,10 @@
 """Read JSON bodies by a JSON Schema, with msgspec, and infer a schema from bodies.
 
-Of a schema only types count: `type`, `properties`, `required`, `items`, `additionalProperties`, the formats
-`date-time` and `date`, `contentEncoding: base64`, and `$ref` within the schema. Bounds, patterns and the like
-are not checked. A value that no column type holds (of several types, of none, or of a type that contains
-itself) becomes its JSON text. Null stands for a missing value of fields that are not required.
+The reader uses only the parts of a schema that give types: `type`, `properties`, `required`, `items`,
+`additionalProperties`, the formats `date-time` and `date`, `contentEncoding: base64`, and `$ref` within the
+schema. It does not check bounds, patterns and the like. A value that no column type can hold (one of several
+types, of no type, or of a type that contains itself) becomes its JSON text. In fields that are not required,
+null stands for a missing value.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from cometmq.spark.decoding.readers import (
     converted_record,
 )
 
-# An integer outside is no bigint.
+# An integer outside this range is no bigint.
 _Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 _MOST_FIELDS: Final = 2000
 _MOST_DEPTH: Final = 30
-# JSON's names of Python's types.
+# Python's types by their names in JSON.
 _JSON_TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 class _Node(NamedTuple):
-    """A part of a schema: the type that msgspec checks, the column's, and how a value is converted."""
+    """A part of a schema: the type that msgspec checks, the type of the column, and the conversion of a value."""
 
     checked: Any
     kind: pa.DataType
@@ -53,7 +54,7 @@ def _text_of(raw: Any) -> str | None:
 
 
 def _or_null(checked: Any) -> Any:
-    """Return a type that takes null, too. Raw JSON does so by itself, and stands in no union."""
+    """Return a type that also takes null. Raw JSON takes null already, and cannot be part of a union."""
     return checked if checked is msgspec.Raw else checked | None
 
 
@@ -72,16 +73,16 @@ _TEXTS: Final = {
 
 
 def reader(schema: BodySchema) -> Reader:
-    """Return the reader of a JSON Schema. Raise IllegalArgumentError."""
+    """Return the reader of a JSON Schema. Raise IllegalArgumentError for any other text."""
     try:
         root = json.loads(schema.text)
     except ValueError as error:
         raise IllegalArgumentError(
-            f"it is no JSON Schema, because it is no JSON: {error}"
+            f"it is no JSON Schema, because it is not JSON: {error}"
         ) from error
     if not isinstance(root, dict):
         raise IllegalArgumentError(
-            f"it is no JSON Schema, which is an object, but {type(root).__name__}: write "
+            f"it is no JSON Schema, because it is a {type(root).__name__} and not an object: write "
             '{"type": "object", "properties": {…}}'
         )
     nodes = _Nodes(root)
@@ -110,7 +111,7 @@ def reader(schema: BodySchema) -> Reader:
 
 
 class _Nodes:
-    """Makes the parts of one schema."""
+    """Makes the nodes of one schema."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -143,12 +144,12 @@ class _Nodes:
     def record(
         self, schema: dict[str, Any], within: tuple[str, ...]
     ) -> tuple[Any, dict[str, _Node]]:
-        """Return the type of an object that msgspec checks, and the nodes of its properties."""
+        """Return the type by which msgspec checks an object, and the nodes of its properties."""
         properties = _properties_of(schema)
         self._fields += len(properties)
         if self._fields > _MOST_FIELDS:
             raise IllegalArgumentError(
-                f"the schema has more than {_MOST_FIELDS} properties; leave out those that nobody asks for"
+                f"the schema has more than {_MOST_FIELDS} properties, the limit: leave out those without a use"
             )
         required = set(schema.get("required", ()))
         inner = {name: self.node(each, (*within, name)) for name, each in properties.items()}
@@ -162,8 +163,9 @@ class _Nodes:
     def resolved(
         self, schema: Any, within: tuple[str, ...]
     ) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-        """Return a schema without references, and the references that led to it; None for one that
-        contains itself, or says nothing that a column could hold.
+        """Return the schema behind references, and the references that led to it.
+
+        The schema is None if it contains itself, or declares nothing that a column could hold.
         """
         while isinstance(schema, dict):
             reference = schema.get("$ref")
@@ -201,7 +203,7 @@ class _Nodes:
             place = place.get(name) if isinstance(place, dict) else None
         if not reference.startswith("#") or place is None:
             raise IllegalArgumentError(
-                f"the schema refers to {reference!r:.200}, which is not in it: put that part into it, "
+                f"the schema refers to {reference!r:.200}, which is not in it: add that part to it, "
                 'under "$defs"'
             )
         return place
@@ -213,7 +215,7 @@ def _properties_of(schema: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _type_of(schema: Mapping[str, Any]) -> str | None:
-    """Return the one type of a schema beside null, None if there are several."""
+    """Return the only type of a schema besides null; None if there are several."""
     kind = schema.get("type")
     if kind is None:
         given = [schema["const"]] if "const" in schema else schema.get("enum", ())
@@ -236,9 +238,8 @@ MOST_SAMPLED: Final = 1000
 def inferred(bodies: Iterable[bytes]) -> BodySchema | None:
     """Return the schema of the JSON objects among these bodies, None if there is no object.
 
-    No field is required, and texts stay texts, also where they look like times: a later body that shows
-    something else than the sample must not fail for it. A field with values of several types becomes
-    JSON text.
+    No field is required, and texts stay texts, even if they look like times, so that a later body that differs
+    from the sample still fits. A field with values of several types becomes JSON text.
     """
     objects = []
     for body in bodies:

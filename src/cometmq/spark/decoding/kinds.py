@@ -1,8 +1,8 @@
-"""Types of the columns that bodies are decoded into: Arrow's, and their names in Spark's SQL.
+"""Define the types of the columns for decoded bodies: Arrow's types, and their names in Spark SQL.
 
-Each kind of value has one type, the widest that Spark, Iceberg and Delta share. So a schema that widens
-a field (int to long, float to double, more digits of a decimal) changes no table: neither Delta nor files
-that are written already could follow.
+Each kind of value has one type, the widest that Spark, Iceberg and Delta share. So a schema that widens a
+field (int to long, float to double, more digits of a decimal) changes no table. Neither Delta nor files that
+are already written could follow such a change.
 
     whole numbers           bigint          of 64 bits without a sign: decimal(38,0)
     numbers with a fraction double          decimals: decimal(38,scale)
@@ -48,7 +48,7 @@ _OTHER: Final = re.compile(r"\W")
 
 
 def plain_name(name: str) -> str:
-    """Return a field's name in letters, digits and underscores, which every engine takes unquoted."""
+    """Return a field's name in letters, digits and underscores, which every engine accepts unquoted."""
     return _OTHER.sub("_", name) or "_"
 
 
@@ -59,14 +59,15 @@ def struct_of(fields: dict[str, pa.DataType]) -> pa.DataType:
         other = seen.setdefault(plain_name(name).casefold(), name)
         if other != name:
             raise IllegalArgumentError(
-                f"the fields {other!r:.80} and {name!r:.80} would be the same column, since engines "
-                "distinguish neither case nor signs: leave one of them out of the schema"
+                f"the fields {other!r:.80} and {name!r:.80} would be the same column, because column names "
+                "have only letters, digits and underscores, and engines ignore case: leave one of them out "
+                "of the schema"
             )
     return pa.struct([pa.field(plain_name(name), kind) for name, kind in fields.items()])
 
 
 def spark_type(kind: pa.DataType) -> str:
-    """Return the name of a type in Spark's SQL."""
+    """Return the name of a type in Spark SQL."""
     if kind in _NAMES:
         return _NAMES[kind]
     if pa.types.is_decimal(kind):
@@ -80,19 +81,19 @@ def spark_type(kind: pa.DataType) -> str:
 
 
 def arrow_type(name: str) -> pa.DataType:
-    """Return the type of a name that `spark_type` has given. Raise IllegalArgumentError for others."""
+    """Return the type with a name from `spark_type`. Raise IllegalArgumentError for other names."""
     tokens = _TOKEN.findall(name)
     try:
         kind = _parsed(tokens)
     except IndexError:
         tokens = ["…"]
     if tokens:
-        raise IllegalArgumentError(f"{name!r:.200} is no type of a decoded column")
+        raise IllegalArgumentError(f"{name!r:.200} is not the type of a decoded column")
     return kind
 
 
 def _parsed(tokens: list[str]) -> pa.DataType:
-    """Take a type from the beginning of a list of words and signs."""
+    """Take a type off the beginning of a list of words and signs."""
     word = tokens.pop(0)
     if word in _PLAIN:
         return _PLAIN[word]

@@ -1,8 +1,8 @@
 """Read Protobuf bodies by a `.proto` file, or by a descriptor in Base64.
 
-Enums become the names of their values. Google's wrappers become their values, its Timestamp a timestamp;
-Struct, Value, ListValue and Any, messages without fields and those that contain themselves become JSON texts.
-A field that knows whether it was set, and was not, is null.
+Enums become the names of their values. Of Google's types, wrappers become their values, and Timestamp becomes
+a timestamp. Struct, Value, ListValue, Any, messages without fields and messages that contain themselves become
+JSON texts. A field with presence that is not set is null.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AS_TEXT: Final = frozenset(
 
 
 def reader(schema: BodySchema) -> Reader:
-    """Return the reader of a message of a Protobuf schema. Raise IllegalArgumentError."""
+    """Return the reader of a message of a Protobuf schema. Raise IllegalArgumentError for any other text."""
     with needs("console", "a Protobuf schema"):
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
         from google.protobuf.message import DecodeError
@@ -57,7 +57,7 @@ def reader(schema: BodySchema) -> Reader:
         made = message_class(file, name)
     except IllegalArgumentError:
         raise
-    # The pool raises TypeError, the decoder of descriptors its own error, and so on.
+    # The pool raises TypeError, the decoder of descriptors an error of its own, and so on.
     except (ValueError, TypeError, KeyError, DecodeError, binascii.Error) as error:
         raise IllegalArgumentError(f"it is no Protobuf schema: {str(error)[:500]}") from error
     inner = _fields(made.DESCRIPTOR, (made.DESCRIPTOR.full_name,))
@@ -82,7 +82,7 @@ def _fields(descriptor: Any, within: tuple[str, ...]) -> dict[str, _Node]:
 
 
 def _record(descriptor: Any, nodes: dict[str, _Node]) -> Callable[[Any], dict[str, Any]]:
-    """Return what makes a dict of a message. Fields without a presence of their own are never null."""
+    """Return the function that makes a dict of a message. Fields without presence are never null."""
     parts = [(one.name, one.has_presence, nodes[one.name].convert) for one in descriptor.fields]
 
     def convert(message: Any) -> dict[str, Any]:

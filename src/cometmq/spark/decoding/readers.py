@@ -1,7 +1,7 @@
-"""Read bodies by a schema into values that Arrow takes.
+"""Read bodies by a schema into values for Arrow.
 
-A reader has the fields of its schema's outermost record, each with the type of its column. A schema of
-something else than a record has one field, `value`.
+A reader has the fields of its schema's outermost record, each with the type of its column. A schema that is
+not a record has one field, `value`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ import pyarrow as pa
 from cometmq.errors import IllegalArgumentError
 
 Kind = Literal["JSON", "AVRO", "PROTOBUF"]
-# Makes the value that Arrow takes of one that a format's library gives. None: it is the same value.
+# Converts a value from the library of a format to the value for Arrow. None: both are the same.
 Convert = Callable[[Any], Any] | None
 VALUE: Final = "value"
-# As many as a table may have versions with, and more than a worker meets at a time.
+# A worker meets fewer schemas than this at a time.
 _KEPT: Final = 256
 
 
 @dataclass(frozen=True)
 class BodySchema:
-    """A schema of bodies. `text` is JSON Schema, Avro's JSON or a `.proto` file, or for Protobuf the Base64 of
-    its descriptor, as registries have it; `message` names the Protobuf message, "" for the file's first one.
+    """A schema of bodies.
+
+    text: a JSON Schema, an Avro schema in JSON, a `.proto` file, or a Protobuf descriptor in Base64, as
+        registries have it.
+    message: the name of the Protobuf message, "" for the first one of the file.
     """
 
     kind: Kind
@@ -36,8 +39,10 @@ class BodySchema:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the outermost record. `names` are those by which other schemas may know it, its own first:
-    Avro's aliases, and for Protobuf the field's number.
+    """A field of the outermost record.
+
+    names: its own name, and then the names by which other schemas may know it: Avro's aliases, or the field's
+        number in Protobuf.
     """
 
     name: str
@@ -57,7 +62,7 @@ class Reader:
 
 @lru_cache(_KEPT)
 def reader_of(schema: BodySchema) -> Reader:
-    """Return the reader of a schema. Raise IllegalArgumentError for a text that is no such schema."""
+    """Return the reader of a schema. Raise IllegalArgumentError for a text that is no schema of its kind."""
     if schema.kind == "JSON":
         from cometmq.spark.decoding.json_bodies import reader
     elif schema.kind == "AVRO":
@@ -66,13 +71,13 @@ def reader_of(schema: BodySchema) -> Reader:
         from cometmq.spark.decoding.protobuf_bodies import reader
     else:
         raise IllegalArgumentError(
-            f"a schema is of the kind JSON, AVRO or PROTOBUF, not {schema.kind}"
+            f"the kind of a schema is JSON, AVRO or PROTOBUF, not {schema.kind}"
         )
     return reader(schema)
 
 
 def converted_record(converts: Mapping[str, tuple[str, Convert]]) -> Convert:
-    """Return what makes records of dicts: by field, its name in the column and how its value is converted.
+    """Return a function that makes records from dicts, by the column and the conversion of each field.
 
     Fields that are not listed are left out.
     """
@@ -94,7 +99,7 @@ def converted_list(inner: Convert) -> Convert:
 
 
 def converted_map(inner: Convert) -> Convert:
-    """Return what makes the pairs that Arrow takes for a map."""
+    """Return a function that makes the pairs from which Arrow makes a map."""
     if inner is None:
         return lambda values: list(values.items())
     return lambda values: [

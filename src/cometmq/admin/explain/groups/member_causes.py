@@ -60,7 +60,7 @@ def paused(facts: GroupFacts) -> Iterator[Reason]:
 def _queues_paused(
     facts: GroupFacts, owners: Mapping[MessageQueue, str], behind: set[MessageQueue]
 ) -> Iterator[Reason]:
-    """Judge members that paused some of their queues or a topic, and go on with the others."""
+    """Judge members that have paused some of their queues or a topic, and consume the others."""
     resting = sorted(
         queue
         for queue in behind

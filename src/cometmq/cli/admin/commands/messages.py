@@ -146,13 +146,13 @@ async def query_by_key(
 
     if key_type != _KEYS:
         raise ConfigError(
-            f"--keyType={key_type:.40}: CometMQ's brokers index keys ({_KEYS}) and no tags; list the "
-            f"messages of a tag with printMsg -t {topic} -s {key}, which works at Java's brokers, too"
+            f"--keyType={key_type:.40}: CometMQ's brokers index keys ({_KEYS}) and no tags; to list the "
+            f"messages of a tag, use printMsg -t {topic} -s {key}, which works with Java's brokers, too"
         )
     if last_key is not None:
         raise ConfigError(
-            "--lastKey begins the next page of Java's index in RocksDB: ask for all messages at once "
-            "with a larger --maxNum, or from a later time on with --beginTimestamp"
+            "--lastKey asks for the next page of Java's index in RocksDB, which is not supported: get all "
+            "messages at once with a larger --maxNum, or begin later with --beginTimestamp"
         )
 
     found, is_all = await _searched(
@@ -241,8 +241,7 @@ async def query_by_offset(
 
     if route_topic is not None:
         raise ConfigError(
-            "--routeTopic: CometMQ has no light message queues, which have no route of their own; "
-            "leave it out"
+            "--routeTopic is for light message queues, which CometMQ does not have: leave it out"
         )
     queue = MessageQueue(topic, broker, queue_id)
     message = await run.admin.messages.by_offset(queue, offset)
@@ -349,8 +348,8 @@ def _missing(run: Run, msg_id: str, topic: str, *, is_all: bool, in_time: bool =
     if in_time:
         run.failed(
             f"message {msg_id}",
-            f"topic {topic} has none with this id that was stored in this time; leave out --startTime "
-            "and --endTime",
+            f"topic {topic} has none with this id that was stored between these times; leave out "
+            "--startTime and --endTime to search all of the topic",
         )
         return
     run.failed(

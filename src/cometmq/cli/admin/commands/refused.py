@@ -33,12 +33,12 @@ _ROCKSDB: Final = (
     "rocksDBConfigToJson to ask one"
 )
 _TIMER: Final = (
-    "CometMQ's brokers deliver delayed messages by one engine, which reads them from the log: there is "
-    "nothing to switch to; switch brokers of Java with mqadmin"
+    "CometMQ's brokers have only one engine for delayed messages, which reads them from the log, so there "
+    "is nothing to switch to; switch Java's brokers with mqadmin"
 )
 _LITE: Final = (
     "CometMQ has no lite topics (RocketMQ 5.5): use a topic of the type NORMAL or FIFO, and message "
-    "groups or tags in place of lite topics; look at lite topics of Java with mqadmin"
+    "groups or tags in place of lite topics; for lite topics of Java's brokers use mqadmin"
 )
 
 

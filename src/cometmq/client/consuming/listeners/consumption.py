@@ -68,7 +68,7 @@ class QueueConsumption(Protocol):
         """Say whether the queue must not be begun again or handed over yet."""
 
     def held_by_caller(self, queue: MessageQueue) -> bool:
-        """Say whether `release` of the queue would wait for the listener that waits for the caller."""
+        """Return whether `release` of the queue would wait for a listener that itself waits for the caller."""
 
     async def release(self, process_queue: ProcessQueue) -> None:
         """Wait until a dropped queue may be handed over."""

@@ -60,13 +60,14 @@ def committing_in_order(offsets: OffsetStore) -> Finish:
 
 
 class _Call(NamedTuple):
-    """Is a call of the listener: its first message, and its task if it is a coroutine."""
+    """A call of the listener: its first message, and its task if the listener is a coroutine function."""
 
     message: MessageExt
     task: asyncio.Task[Any] | None
 
 
-# The call in whose context code runs. A blocking face's calls bring the context of their thread to the loop.
+# The call of the listener in which code runs. Calls of a blocking client bring the context of their thread to
+# the loop.
 _CALL: Final[ContextVar[_Call | None]] = ContextVar("cometmq_orderly_call", default=None)
 
 
@@ -123,7 +124,7 @@ class OrderlyConsumption:
         return queue in self._workers
 
     def held_by_caller(self, queue: MessageQueue) -> bool:
-        """Say whether the listener that has messages of the queue waits for the calling code."""
+        """Return whether the listener that has messages of the queue waits for the calling code."""
         call, worker = _CALL.get(), self._workers.get(queue)
         if call is None or worker is None or worker.job is None:
             return False
@@ -231,7 +232,7 @@ class _QueueWorker:
         self._consumption = consumption
         self._messages: deque[MessageExt] = deque()
         self._arrived = asyncio.Event()
-        self.job: ConsumeJob | None = None  # that the listener has
+        self.job: ConsumeJob | None = None  # those that the listener has
 
     def add(self, messages: Sequence[MessageExt]) -> None:
         self._messages.extend(messages)
@@ -277,7 +278,7 @@ class _QueueWorker:
 
 
 def _marking(listener: Listener) -> Listener:
-    """Wrap a listener so that code knows by `_CALL` that the listener called it."""
+    """Wrap a listener so that `_CALL` identifies the call in all code that the listener runs."""
     if takes_await(listener):
         awaited = cast("CoroutineListener", listener)
 

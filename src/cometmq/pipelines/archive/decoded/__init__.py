@@ -1,6 +1,6 @@
-"""Decode archived messages into typed tables, one or more for each topic that the file's [decode] names.
+"""Decode archived messages into typed tables, one or more for each topic that [decode] names.
 
-`settings` says how topics are decoded, `definitions` which tables there are and which columns they have, and
-`decoding` moves them forward: the tables follow the archive as its published snapshots do, in an archive of
-their own below `_decoded`, with the same commits. docs/tables.md describes the tables.
+`settings` has the rules by which topics are decoded, `definitions` the tables with their columns, and
+`decoding` adds to the tables what was archived. They follow the archive as its published snapshots do, in an
+archive of their own below `_decoded`, which has commits of the same kind. docs/tables.md describes the tables.
 """

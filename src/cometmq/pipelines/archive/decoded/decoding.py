@@ -1,9 +1,9 @@
 """Bring the decoded tables of an archive up to what is archived.
 
-The tables are an archive of their own below `_decoded`, whose hours have the tables' names in place of
-topics, and whose offsets are those of the archived messages that were decoded. Rows that fit and rows that do
-not, of all topics of a batch, come by one commit. So a message is in one of its topic's tables, once, whatever
-is killed, and a batch is committed only if as many rows were written as messages were archived.
+The tables are an archive of their own below `_decoded`. Its hours have the names of tables in place of topics,
+and its offsets are those of the archived messages that were decoded. One commit brings the rows of a batch,
+both those that fit and those that do not. So each message is in one of its topic's tables, once, whichever
+process is killed. A batch is committed only if it has as many rows as there are archived messages.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ from cometmq.spark.live.plan import Range
 
 log = get_logger(__name__)
 
-# The figures of files that were read back, by hour and name.
+# By hour and name, the figures of files that were read back.
 Read = dict[tuple[Hour, str], list[Figures]]
 
 
 class Decoding:
-    """Decodes topics of an archive that is open, while the context manager is entered.
+    """Decodes topics of an open archive within the context.
 
-    rules: by topic or pattern. settings: of the published tables, as those of the archive. is_on: there are
-    rules; without any nothing is done.
+    rules: by topic or pattern. settings: those of the published tables, equal to the archive's. is_on: there
+    are rules; without rules, nothing is done.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class Decoding:
         for key, rule in rules.items():
             if is_pattern(key) and rule.table is not None:
                 raise ConfigError(
-                    f"[decode.{key}]: table is {rule.table!r}, and the topics of a pattern have a table "
-                    "each: leave it out"
+                    f"[decode.{key}]: table is {rule.table!r}, but each topic of a pattern has a table of "
+                    "its own: leave table out"
                 )
         self._rules = ByTopic({key: DecodeRule(key, rule) for key, rule in rules.items()})
         self.is_on = bool(rules)
@@ -91,12 +91,12 @@ class Decoding:
         self._max_messages = max_messages
         self._clock = clock
         self._stack = ExitStack()
-        # Files of which no message waits to be decoded.
+        # Files without a message that waits for its decoding.
         self._done: set[tuple[Hour, str]] = set()
         self._problems: dict[str, str] = {}
 
     def __enter__(self) -> Self:
-        """Open the tables, and publish what earlier runs did not. Raise ConfigError as an archive does."""
+        """Open the tables, and publish commits that earlier runs did not. Raise ConfigError as an archive does."""
         if self.is_on:
             path = self._archive.layout.path / DIRECTORY
             self._tables = self._stack.enter_context(Archive(path))
@@ -116,12 +116,12 @@ class Decoding:
         self._stack.__exit__(kind, error, trace)
 
     def catch_up(self) -> None:
-        """Decode what is archived and not decoded, batch by batch, and forget hours that the archive has
-        not any more.
+        """Decode the archived messages that are not decoded yet, batch by batch, and remove the rows of hours
+        that have left the archive.
 
-        For each batch of an archive or of a stream. If a topic fails, the archive and the other topics go on,
-        and the next call decodes the rest; `lines` have the reason. Raise ConfigError for what only the user
-        can change.
+        Call it after each batch of an archive or of a stream. If the decoding of a topic fails, the archive
+        and the other topics go on, and the next call decodes the rest; `lines` have the reason. Raise
+        ConfigError for a fault that only the user can repair.
         """
         if not self.is_on:
             return
@@ -137,7 +137,7 @@ class Decoding:
                 said = str(error).strip().partition("\n")[0][:300]
                 self._problems[topic] = f"{type(error).__name__}: {said}"
                 log.warning(
-                    "messages wait to be decoded, and the archive goes on",
+                    "decoding failed, so messages wait for it; the archive goes on",
                     topic=topic,
                     reason=self._problems[topic],
                 )
@@ -158,8 +158,9 @@ class Decoding:
             self._publisher.expire()
 
     def problems(self, *, everything: bool) -> list[Problem]:
-        """Return the files of the tables that are not as they were written: by their names and sizes, with
-        `everything` also by their figures.
+        """Return the files of the tables that have changed since they were written.
+
+        It compares names and sizes, and with `everything` also the figures of their rows.
         """
         if not self.is_on:
             return []
@@ -169,7 +170,9 @@ class Decoding:
             found += [Problem("strange file", *hour, path.name) for path in paths]
         if everything:
             found += self._changed({(Hour(one.topic, one.hour or ""), one.file) for one in found})
-        said = f"of a decoded table; remove {self._tables.layout.path} to have all decoded again"
+        said = (
+            f"the file is of a decoded table; remove {self._tables.layout.path} to decode all again"
+        )
         return [
             replace(one, detail=f"{one.detail}; {said}" if one.detail else said) for one in found
         ]
@@ -199,13 +202,13 @@ class Decoding:
 
     @property
     def published(self) -> list[TableLine]:
-        """The published tables, as a report shows them."""
+        """The lines of a report about the published tables."""
         return self._publisher.lines if self.is_on else []
 
     # Inside: batches
 
     def _waiting(self, topic: str) -> dict[MessageQueue, Range]:
-        """Return the offsets of the topic's next batch by queue."""
+        """Return the range of offsets of each queue in the topic's next batch."""
         known = self._tables.state.by_queue()
         waiting = {}
         for state in self._archive.state.queues:
@@ -305,7 +308,7 @@ class Decoding:
     def _registered(
         self, topic: str, rule: DecodeRule, ids: set[int]
     ) -> list[tuple[DecodedTable, BodyDecoder]]:
-        """Return the tables for messages that name these ids. The first gets what has no schema."""
+        """Return the tables for messages that name these ids. The first one gets messages without a schema."""
         schemas: dict[int, BodySchema] = {}
         refused = {}
         for schema_id in sorted(ids):
@@ -319,8 +322,11 @@ class Decoding:
         tables = self._definitions.of(topic)
         if not tables:
             raise UndecodableError(
-                f"no message of topic {topic} names a schema that can be used, so there is no table yet: "
-                + ("; ".join(f"schema {one}: {said}" for one, said in refused.items()) or "no ids")
+                f"no message of topic {topic} names a usable schema, so the topic has no table yet: "
+                + (
+                    "; ".join(f"schema {one}: {said}" for one, said in refused.items())
+                    or "there are no schema ids"
+                )
             )
         of_table = {
             table: {i for i, one in schemas.items() if one in table.schemas} for table in tables
@@ -329,7 +335,7 @@ class Decoding:
         made = []
         for table in used:
             own = of_table[table]
-            # Rows without a schema belong to one of the decoders.
+            # Rows without a schema belong to exactly one of the decoders.
             others: set[int | None] = {one for one in schemas if one not in own}
             if table is not used[0]:
                 others |= {None, *refused}
@@ -362,9 +368,9 @@ class Decoding:
             wanted = _count(span, missing.get(queue, []))
             if found.get(queue, 0) != wanted:
                 raise StoreCorruptError(
-                    f"the archive's files have {found.get(queue, 0):,} of {wanted:,} messages of {queue} "
-                    f"from {span[0]:,} to below {span[1]:,}, so none of these is decoded: put the files "
-                    "back that the archive's proof names"
+                    f"the archive's files have {found.get(queue, 0):,} of the {wanted:,} messages of {queue} "
+                    f"from offset {span[0]:,} to below {span[1]:,}, so none of them is decoded: restore "
+                    "the files that the archive's proof names"
                 )
 
     def _commit_of(
@@ -393,7 +399,7 @@ class Decoding:
         )
         return Commit("files", tuple(manifests), state, staged.name, sources=found.sources)
 
-    # Inside: what else happens to the tables
+    # Inside: removals and checks
 
     def _follow_removals(self) -> None:
         """Remove the rows of hours whose files have left the archive."""
@@ -412,7 +418,7 @@ class Decoding:
             self._tables.commit(Commit("replaced", emptied, state, staged.name, removed=removed))
 
     def _changed(self, known: set[tuple[Hour, str | None]]) -> Iterator[Problem]:
-        """Yield the files whose figures are not those with which they were committed."""
+        """Yield the files with figures other than those of their commit."""
         tables = self._tables
         for form, schema in tables.schemas.items():
             files = {
@@ -429,7 +435,12 @@ class Decoding:
                 found.setdefault((hour, str(name)), []).append(one)
             for (hour, name), file in files.items():
                 if sorted(found.get((hour, name), [])) != sorted(file.queues):
-                    yield Problem("file changed", *hour, name, detail="its rows are others")
+                    yield Problem(
+                        "file changed",
+                        *hour,
+                        name,
+                        detail="its rows are not those that were committed",
+                    )
 
     def _line(self, topic: str, counts: Mapping[str, int]) -> DecodedLine:
         tables = self._definitions.of(topic)
@@ -447,7 +458,7 @@ def _count(span: Range, gaps: Iterable[Range]) -> int:
 
 
 def _number_of(columns: Mapping[str, str], schemas: dict[int, Schema]) -> int:
-    """Return the number of the schema that has these columns, which is added if there is none."""
+    """Return the number of the schema that has these columns; add a schema if there is none."""
     for schema in schemas.values():
         if list(schema.columns.items()) == list(columns.items()):
             return schema.number

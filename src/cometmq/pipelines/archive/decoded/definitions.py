@@ -1,7 +1,7 @@
-"""Know the decoded tables of an archive: which there are, their columns, and the schemas of their bodies.
+"""Define the decoded tables of an archive: their names, their columns, and the schemas of their bodies.
 
-`_decoded/_definitions.json` has them. It is written before anything is archived in a table, and nothing in it
-is ever taken back: a run that was killed in between has defined a table without rows.
+`_decoded/_definitions.json` holds the definitions. A definition is written before the first row of its table,
+and is never removed: a run that is killed in between leaves a table without rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = get_logger(__name__)
 # The archive of decoded bodies, below that of the messages.
 DIRECTORY: Final = "_decoded"
 _BAD: Final = "_undecodable"
-# Beyond them a schema changes with the data, and every version is a table that engines list.
+# A schema with more versions changes with the data, and engines list each version as a table.
 MOST_VERSIONS: Final = 100
 # The columns of messages in decoded tables. The bytes of the body stay in the archive.
 MESSAGE: Final = {name: kind for name, kind in TABLE.items() if name != "body"}
@@ -34,9 +34,10 @@ UNDECODABLE: Final = {**TABLE, REASON: "string"}
 
 
 class DecodedTable(msgspec.Struct, frozen=True):
-    """A table of decoded bodies of a topic, the `version`-th. `schemas` are those of its bodies.
+    """A table of decoded bodies of a topic. `schemas` are those of its bodies.
 
-    name_of_bad: of the table of the topic's bodies that do not fit, which all versions share.
+    version: counts the topic's tables from 1. name_of_bad: the name of the table for bodies that do not fit,
+    which all versions share.
     """
 
     name: str
@@ -48,12 +49,12 @@ class DecodedTable(msgspec.Struct, frozen=True):
 
     @property
     def all_columns(self) -> dict[str, str]:
-        """The columns of its rows with Spark's types: those of the message, and of the body."""
+        """The columns of the table with Spark's types: those of the message, then those of the body."""
         return MESSAGE | {column.name: column.kind for column in self.columns}
 
 
 class Definitions:
-    """The tables of the archive of decoded bodies at a layout."""
+    """The tables of the archive of decoded bodies in a layout."""
 
     def __init__(self, layout: Layout) -> None:
         self._file = layout.path / "_definitions.json"
@@ -65,7 +66,7 @@ class Definitions:
         return [table for table in self.tables if table.topic == topic]
 
     def topic_of(self, name: str) -> str | None:
-        """Return the topic of the table that has a name, also of one for bodies that do not fit."""
+        """Return the topic of the table with a name. It may be a table for bodies that do not fit."""
         return next((one.topic for one in self.tables if name in (one.name, one.name_of_bad)), None)
 
     def table_for(self, topic: str, schema: BodySchema, base: str | None) -> DecodedTable:
@@ -73,7 +74,7 @@ class Definitions:
 
         The newest table of the topic gets the schema's new columns. If it cannot hold the schema's fields, a
         table of the next version is defined. `base` is the name of the first one, by default the topic's.
-        Raise ConfigError for a name that another topic's table has, and for too many versions.
+        Raise ConfigError if another topic's table has the name, and for too many versions.
         """
         tables = self.of(topic)
         for table in reversed(tables):
@@ -86,7 +87,7 @@ class Definitions:
                 columns = columns_with(newest.columns, reader)
             except IllegalArgumentError as error:
                 log.warning(
-                    "the schema has changed beyond what a table can follow, so a new one begins",
+                    "the table cannot hold the changed schema, so a new version of it begins",
                     topic=topic,
                     table=newest.name,
                     reason=str(error),
@@ -97,8 +98,8 @@ class Definitions:
         version = newest.version + 1 if newest else 1
         if version > MOST_VERSIONS:
             raise ConfigError(
-                f"[decode] topic {topic} has {MOST_VERSIONS} tables, the limit MOST_VERSIONS: decode its "
-                "bodies by one schema that changes as tables can"
+                f"[decode] topic {topic} has {MOST_VERSIONS} versions of its table, the limit "
+                "MOST_VERSIONS: give it a schema that its newest table can hold"
             )
         first = tables[0].name if tables else base or plain_name(topic)
         name = first if version == 1 else f"{first}_v{version}"
@@ -119,13 +120,12 @@ class Definitions:
             other = taken.get(each.casefold())
             if other is not None:
                 raise ConfigError(
-                    f"[decode] topic {topic}: its table would be {name}, and topic {other.topic} has "
-                    f"the table {other.name}: give a table [decode.{topic}] with another name as "
-                    "`table`"
+                    f"[decode] topic {topic}: the name of its table {name} conflicts with the table "
+                    f"{other.name} of topic {other.topic}: set `table` in [decode.{topic}] to another name"
                 )
 
     def _put(self, table: DecodedTable, before: DecodedTable | None = None) -> DecodedTable:
-        """Write the definitions with a table, in the place of one or as the last."""
+        """Write the definitions with a table: in place of `before`, or as the last one."""
         kept: Iterable[DecodedTable] = self.tables
         if before is None:
             self.tables = (*kept, table)

@@ -1,4 +1,4 @@
-"""Show how far the decoded tables of a topic are."""
+"""Show how far the decoding of topics has come."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cometmq.pipelines.report import Table
 
 
 class DecodedLine(msgspec.Struct):
-    """A topic's decoded tables, as a report shows them.
+    """The line of a report about the decoded tables of a topic.
 
-    messages: archived ones below the offsets that were decoded. rows: those that fit, in all tables of the
-    topic; undecodable: the others. waiting: archived messages that were not decoded yet. problem: the reason
-    why they wait, if it is known.
+    messages: archived messages below the offsets that were decoded. rows: rows of bodies that fit, in all
+    tables of the topic. undecodable: rows of the other bodies. waiting: archived messages that are not decoded
+    yet. problem: the reason for which they wait, if it is known.
     """
 
     topic: str

@@ -11,9 +11,9 @@ from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 
 class DecodedPublisher:
-    """Publishes the tables of an archive of decoded bodies that is open.
+    """Publishes the tables of an open archive of decoded bodies.
 
-    Their Iceberg names have the namespace of the settings' `iceberg_table`.
+    Their names in Iceberg have the namespace of `iceberg_table` in the settings.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class DecodedPublisher:
         return [line for one in self._publishers.values() for line in one.lines]
 
     def publish(self) -> None:
-        """Publish the commits that the tables do not have, as `Publisher.publish` does."""
+        """Publish the commits that the published tables lack, as `Publisher.publish` does."""
         if not self._settings.publish:
             return
         for table in self._definitions.tables:

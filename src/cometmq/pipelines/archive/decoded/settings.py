@@ -1,4 +1,4 @@
-"""Find the schemas of bodies as the file's table [decode] says: in files, or in a registry."""
+"""Find the schemas of bodies, in files or in a registry, by the table [decode] of pipeline.toml."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _KINDS: Final[dict[str, Kind]] = {"json": "JSON", "avro": "AVRO", "protobuf": "P
 class DecodeRule:
     """The decoding of the topics that `key` of [decode] names.
 
-    schema: of the file, None without one. registry: the one that has the schemas, None without one.
-    Raise ConfigError if the file of the schema cannot be read, or holds none, and for a registry's URL or
-    secrets that do not fit.
+    schema: the one in the file; None without a file. registry: the one that has the schemas; None without
+    one. Raise ConfigError if the file cannot be read or holds no schema, and if the registry's URL or secrets
+    do not fit.
     """
 
     def __init__(self, key: str, settings: Decode) -> None:
@@ -37,21 +37,21 @@ class DecodeRule:
             self.schema = self._in_file(Path(settings.schema))
 
     def registered(self, schema_id: int) -> BodySchema | str:
-        """Return the schema of an id in the registry, or the reason why no body of it can be decoded.
+        """Return the registry's schema with an id, or the reason for which no body can be decoded by it.
 
         Raise SchemaRegistryError if the registry does not answer.
         """
         registry = self.registry
         assert registry is not None, "only rules with a registry ask it"
-        # In a thread, because a notebook's own thread runs a loop already.
+        # A thread of its own, because a notebook's thread already runs a loop.
         with ThreadPoolExecutor(1) as pool:
             found = pool.submit(lambda: asyncio.run(registry.schema(schema_id))).result()
         if found is None:
-            return f"the registry {registry.address} has no schema of this id"
+            return f"the registry {registry.address} has no schema with this id"
         if found.kind != self._kind:
-            return f"it is of the kind {found.kind}, not {self._kind}"
+            return f"its kind is {found.kind}, not {self._kind}"
         if found.has_references:
-            return "it refers to other schemas, which is not supported; put them into it"
+            return "it refers to other schemas, which is not supported; copy them into it"
         schema = BodySchema(self._kind, found.text, self._message)
         try:
             reader_of(schema)
@@ -66,7 +66,7 @@ class DecodeRule:
         try:
             text = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is no text"
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
             raise ConfigError(f"{where}, which cannot be read: {reason}") from error
         schema = BodySchema(self._kind, text, self._message)
         try:

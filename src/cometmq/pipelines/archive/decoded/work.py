@@ -24,15 +24,15 @@ Ranges = Mapping[MessageQueue, Range]
 
 
 class Work(Protocol):
-    """The work on rows, which the tests do without Spark.
+    """The work on rows. Tests have one that needs no Spark.
 
-    Messages are those of `files` below `base` whose offsets are in `ranges`, all of one topic.
+    Its messages are those in `files` below `base` with offsets in `ranges`, all of one topic.
     """
 
     def sample(
         self, base: Location, files: Sequence[Location], ranges: Ranges, count: int
     ) -> list[bytes]:
-        """Return so many bodies, or all if there are fewer."""
+        """Return the bodies of `count` messages, or of all if there are fewer."""
 
     def schema_ids(
         self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
@@ -49,8 +49,9 @@ class Work(Protocol):
         fits: tuple[str, Schema],
         others: tuple[str, Schema],
     ) -> None:
-        """Decode messages, and write those that fit and the others to `staged`, as the files of two tables,
-        each given by its name and schema.
+        """Decode messages, and write the files of two tables to `staged`: `fits` and `others`.
+
+        Each is the name and the schema of a table: for bodies that fit, and for the others.
         """
 
     def figures(self, base: Location, files: Sequence[Location], schema: Schema) -> Found:
@@ -63,7 +64,8 @@ class Work(Protocol):
 class SparkWork:
     """The work in Spark's workers.
 
-    compact_files: from so many small files on an hour is compacted, 0 for never. target_bytes: of a file.
+    compact_files: an hour with this many small files is compacted; 0 compacts nothing. target_bytes: the size
+    of compacted files.
     """
 
     def __init__(self, spark: Any, *, compact_files: int, target_bytes: int) -> None:
@@ -98,7 +100,7 @@ class SparkWork:
         from pyspark.sql import functions as F
 
         frame = decoded(self._rows(base, files, ranges), decoder)
-        # Both jobs read it, and bodies are to be decoded once.
+        # Both jobs read the frame, and each body is decoded once.
         frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             for (name, schema), chosen in (
@@ -139,7 +141,7 @@ class SparkWork:
             & (messages.queue_offset >= spans.from_offset)
             & (messages.queue_offset < spans.to_offset)
         )
-        # Row groups below all of the offsets are passed over.
+        # Spark then skips row groups below all of the offsets.
         low = min(start for start, _ in ranges.values())
         messages = messages.where(F.col("queue_offset") >= low)
         return messages.join(F.broadcast(spans), is_in, "leftsemi")

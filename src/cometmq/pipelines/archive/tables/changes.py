@@ -48,7 +48,7 @@ class Change:
 
 
 class Changes:
-    """Makes the changes of a table that has these contents of an archive."""
+    """Makes the changes of a table with these contents of an archive."""
 
     def __init__(self, archive: Archive, contents: Contents, links: Links) -> None:
         self._archive = archive
@@ -113,7 +113,7 @@ class Changes:
         return self._known[link]
 
     def _files_of(self, commit: Commit) -> tuple[list[tuple[Hour, str]], list[tuple[Hour, str]]]:
-        """Return the files of this table that a commit brings into data, and those that it removes."""
+        """Return the files of this table that a commit adds, and those that it removes."""
         manifests = [one for one in commit.manifests if self._contents.has(one.key)]
         added = [(one.key, name) for one in manifests for name in new_files(commit, one)]
         removed = [

@@ -1,4 +1,4 @@
-"""Say which files of an archive a table has, under which names and columns."""
+"""Define the files of an archive that a table has, and its names and columns."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cometmq.pipelines.locations import Location
 class Contents:
     """The contents of a table.
 
-    name: of the Iceberg table. home: the directory of the table's links and metadata.
-    columns: the table's columns with Spark's types. reserved: those that only some files have.
-    named: the name that hours of the table have in the archive; None: it has all hours.
-    topic: of all messages in the table; None: the hours have the topics' names.
+    name: the name of the Iceberg table. home: the directory of the table's links and metadata.
+    columns: the table's columns with Spark's types. reserved: the columns that only some files have.
+    named: the name of the table's hours in the archive; None for a table of all hours.
+    topic: the topic of all messages in the table; None if hours have the names of their topics.
     """
 
     name: str

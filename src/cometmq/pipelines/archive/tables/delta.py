@@ -158,7 +158,7 @@ class DeltaTable:
 
 
 def _grows(there: DataType, wanted: DataType) -> bool:
-    """Return whether a type is another one with more fields in its records."""
+    """Return whether a type differs from another one only by more fields in its records."""
     from deltalake.schema import ArrayType, MapType, StructType
 
     if isinstance(there, StructType) and isinstance(wanted, StructType):
@@ -219,7 +219,7 @@ def _field(name: str, kind: str) -> Field:
 
 
 def _type(kind: pa.DataType) -> DataType:
-    """Return Delta's type for one of Arrow's."""
+    """Return the Delta type for an Arrow type."""
     import pyarrow as pa
     from deltalake import Field
     from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType

@@ -289,7 +289,7 @@ def _schema(columns: Mapping[str, str]) -> Schema:
 
 
 def _type(kind: pa.DataType, ids: Iterator[int]) -> IcebergType:
-    """Return Iceberg's type for one of Arrow's. Its parts get the next ids, those of a record first."""
+    """Return the Iceberg type for an Arrow type. Its parts get the next ids, a record's own fields first."""
     import pyarrow as pa
     from pyiceberg import types
 
@@ -329,7 +329,7 @@ def _additions(
 ) -> Iterator[tuple[tuple[str, ...], IcebergType]]:
     """Yield the columns and parts of columns that a table lacks, as paths with their types.
 
-    Raise ConfigError for one that it has with another type.
+    Raise ConfigError for a column that the table has with another type.
     """
     from pyiceberg.types import ListType, MapType, StructType
 
@@ -349,5 +349,5 @@ def _additions(
     elif there != wanted:
         raise ConfigError(
             f"the column {'.'.join(path)} of the Iceberg table {table} has the type {there}, and "
-            f"{wanted} in the archive: drop the table to have all published again"
+            f"{wanted} in the archive: drop the table, so that it is published again from the beginning"
         )

@@ -37,8 +37,8 @@ def link_name(hour: Hour, name: str) -> str:
 
 
 class Links:
-    """The links of a table of the archive of a layout. They lie in `files` below `home`, which is a
-    directory on this machine.
+    """The links of a table to the files of an archive. They lie in `files` below `home`, which is a directory
+    on this machine.
     """
 
     def __init__(self, layout: Layout, home: Location) -> None:

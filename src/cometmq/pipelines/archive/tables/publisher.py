@@ -68,7 +68,7 @@ def table_of(lines: Sequence[TableLine]) -> Table:
 
 
 class Publisher:
-    """Publishes contents of an archive that is open: by default all its messages.
+    """Publishes contents of an open archive, by default all its messages.
 
     Raise ConfigError if a package is missing, and from `publish` if a table belongs to another archive.
     """
