@@ -383,6 +383,23 @@ def test_ids_of_schemas_are_read_where_messages_have_them() -> None:
     ]
 
 
+@pytest.mark.parametrize("text", ["0" * 11 + "9" * 30, "9" * 5000, "00000000007", None])
+def test_digits_that_are_no_id_give_their_row_a_reason(text: str | None) -> None:
+    schema = json_schema({"n": {"type": "integer"}})
+    properties = pa.array(
+        [[("SCHEMA_ID", text)], [("SCHEMA_ID", "7")]], pa.map_("string", "string")
+    )
+    batch = pa.record_batch(
+        {"body": pa.array([b"{}", b"{}"], pa.binary()), "properties": properties}
+    )
+    decoder = BodyDecoder(
+        columns_with((), reader_of(schema)), {7: schema}, "property", known_ids=True
+    )
+    assert [one.to_pydict() for one in batches.SchemaIds("property")([batch])] == [{"id": [7]}]
+    rows = [row["undecodable"] for one in decoder([batch]) for row in one.to_pylist()]
+    assert rows == ["the message has no property SCHEMA_ID with an id", None]
+
+
 def test_schemas_of_no_record_have_one_column() -> None:
     assert types_of(BodySchema("AVRO", '"int"')) == {"body_value": "bigint"}
     numbers = BodySchema("JSON", '{"type": "array", "items": {"type": "integer"}}')

@@ -23,6 +23,7 @@ _MOST_ROWS: Final = 1000
 _MOST_BYTES: Final = 8 << 20
 _MOST_LETTERS: Final = 1000
 _MAX_ID: Final = 2**31 - 1
+_MOST_DIGITS: Final = len(str(_MAX_ID))
 
 
 class _DoesNotFitError(Exception):
@@ -86,9 +87,11 @@ def ids_of(batch: pa.RecordBatch, wire: Wire) -> list[int | None]:
         return [None] * len(bodies)
     found: list[int | None] = []
     for properties in batch.column("properties").to_pylist():
-        text = dict(properties or ()).get(p.SCHEMA_ID, "")
-        is_id = text.isascii() and text.isdigit() and int(text[:11]) <= _MAX_ID
-        found.append(int(text) if is_id else None)
+        text = dict(properties or ()).get(p.SCHEMA_ID) or ""
+        # The length first: producers choose the text, and Python raises for thousands of digits.
+        is_id = len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit()
+        schema_id = int(text) if is_id else _MAX_ID + 1
+        found.append(schema_id if schema_id <= _MAX_ID else None)
     return found
 
 
