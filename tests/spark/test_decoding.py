@@ -383,6 +383,32 @@ def test_ids_of_schemas_are_read_where_messages_have_them() -> None:
     ]
 
 
+def test_a_frame_of_another_message_is_not_decoded_as_the_chosen_one() -> None:
+    order = message_class(compiled(PROTO), "shop.Order")(id="O-2").SerializeToString()
+    item = message_class(compiled(PROTO), "shop.Item")(sku="S-1").SerializeToString()
+    schema = BodySchema("PROTOBUF", PROTO, "Order")
+    frames = [confluent_prefix(7, path) + item for path in ([1], [0, 0], [2], [9, 9])]
+    *others, good = decoded(schema, *frames, confluent_prefix(7, [0]) + order, wire="confluent")
+    assert [row["id"] for row in others] == [None] * 4
+    assert "the one at [1], and the message that is decoded is at [[0]]" in others[0]["undecodable"]
+    assert all("another message" in row["undecodable"] for row in others)
+    assert (good["id"], good["undecodable"]) == ("O-2", None)
+    schema = BodySchema("PROTOBUF", PROTO, "Item")
+    first, second = decoded(schema, frames[0], confluent_prefix(7, [0]) + order, wire="confluent")
+    assert (first["sku"], first["undecodable"]) == ("S-1", None)
+    assert "another message" in second["undecodable"]
+
+
+def test_paths_to_messages_beside_maps_are_those_of_each_serializer() -> None:
+    proto = """syntax = "proto3"; message Out {
+      message A { string a = 1; } map<string, int32> m = 1; message B { string b = 1; }
+      message C { string c = 1; } }"""
+    paths = {name: reader_of(BodySchema("PROTOBUF", proto, f"Out.{name}")).paths for name in "ABC"}
+    # [0, 2] is C to Java's serializer and B to that for Go.
+    assert paths == {"A": {(0, 0)}, "B": {(0, 1)}, "C": {(0, 3)}}
+    assert reader_of(BodySchema("PROTOBUF", proto)).paths == {(0,)}
+
+
 @pytest.mark.parametrize("text", ["0" * 11 + "9" * 30, "9" * 5000, "00000000007", None])
 def test_digits_that_are_no_id_give_their_row_a_reason(text: str | None) -> None:
     schema = json_schema({"n": {"type": "integer"}})

@@ -146,7 +146,12 @@ class _Work:
             body = framing.without_prefix(body)
         reader, names, has_path = self._reader(schema_id)
         if has_path:
-            _, body = framing.split_path(body)
+            path, body = framing.split_path(body)
+            if tuple(path) not in reader.paths:
+                raise _DoesNotFitError(
+                    f"the body is another message of the schema's file: the one at {path!s:.100}, and "
+                    f"the message that is decoded is at {sorted(map(list, reader.paths))}"
+                )
         value = reader.read(body)
         return {names[field]: found for field, found in value.items()}
 

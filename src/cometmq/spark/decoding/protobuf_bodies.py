@@ -74,7 +74,29 @@ def reader(schema: BodySchema) -> Reader:
         return whole(value)
 
     numbers = {one.name: str(one.number) for one in made.DESCRIPTOR.fields}
-    return Reader({n: Field(n, node.kind, (numbers[n],)) for n, node in inner.items()}, read)
+    fields = {n: Field(n, node.kind, (numbers[n],)) for n, node in inner.items()}
+    return Reader(fields, read, _paths_to(file, name))
+
+
+def _paths_to(file: Any, name: str) -> frozenset[tuple[int, ...]]:
+    """Return the paths of indexes that stand for a message of a file, and for no other one.
+
+    A map is a hidden message. Confluent's serializers for Java leave it out when they count nested messages,
+    those for Go and Python count it.
+    """
+    owners: dict[tuple[int, ...], set[str]] = {}
+    package = f"{file.package}." if file.package else ""
+    for counts_maps in (True, False):
+        found: list[tuple[tuple[int, ...], str, Any]] = [((), package, file.message_type)]
+        while found:
+            path, scope, messages = found.pop()
+            listed = [one for one in messages if counts_maps or not one.options.map_entry]
+            for at, message in enumerate(listed):
+                if message.options.map_entry:
+                    continue
+                owners.setdefault((*path, at), set()).add(scope + message.name)
+                found.append(((*path, at), f"{scope}{message.name}.", message.nested_type))
+    return frozenset(path for path, names in owners.items() if names == {name})
 
 
 def _fields(descriptor: Any, within: tuple[str, ...]) -> dict[str, _Node]:

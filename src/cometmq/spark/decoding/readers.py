@@ -46,13 +46,20 @@ class Field:
 
 
 class Reader:
-    """Reads bodies of one schema. `read` raises any exception for a body that does not fit."""
+    """Reads bodies of one schema. `read` raises any exception for a body that does not fit.
+
+    paths: of a Protobuf message, the indexes by which Confluent's frames name it in its file.
+    """
 
     def __init__(
-        self, fields: Mapping[str, Field], read: Callable[[bytes], dict[str, Any]]
+        self,
+        fields: Mapping[str, Field],
+        read: Callable[[bytes], dict[str, Any]],
+        paths: frozenset[tuple[int, ...]] = frozenset(),
     ) -> None:
         self.fields = fields
         self.read = read
+        self.paths = paths
 
 
 @lru_cache(_KEPT)
