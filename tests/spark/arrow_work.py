@@ -19,7 +19,7 @@ from cometmq.pipelines.archive.proving.figures import Found
 from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.tables.columns import TABLE
 from cometmq.pipelines.locations import Location
-from cometmq.spark.decoding.batches import BodyDecoder, SchemaIds, Wire
+from cometmq.spark.decoding.batches import BodyDecoder, FittingIds, SchemaIds, Wire
 from cometmq.spark.decoding.columns import REASON
 from cometmq.spark.decoding.kinds import arrow_type
 
@@ -39,6 +39,13 @@ class ArrowWork:
     ) -> set[int]:
         found = [SchemaIds(wire)(self._rows(file, ranges).to_batches()) for file in files]
         return {at for one in found for batch in one for at in batch["id"].to_pylist()}
+
+    def reasons(
+        self, _base: Location, files: Sequence[Location], ranges: Ranges, fitting: FittingIds
+    ) -> list[tuple[int, str | None]]:
+        found = [fitting(self._rows(file, ranges).to_batches()) for file in files]
+        rows = [row for one in found for batch in one for row in batch.to_pylist()]
+        return [(row["id"], row["reason"]) for row in rows]
 
     def sample(
         self, _base: Location, files: Sequence[Location], ranges: Ranges, count: int

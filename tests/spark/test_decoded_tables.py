@@ -25,9 +25,11 @@ from cometmq.payloads.framing import confluent_prefix
 from cometmq.payloads.protos import compiled, message_class
 from cometmq.pipelines import archive, publish
 from cometmq.pipelines.archive.commits import Archive
+from cometmq.pipelines.archive.decoded import definitions
 from cometmq.pipelines.archive.decoded.decoding import Decoding
 from cometmq.pipelines.archive.decoded.lines import DecodedLine
 from cometmq.pipelines.archive.decoded.work import SparkWork, Work
+from cometmq.pipelines.archive.layout import Hour
 from cometmq.pipelines.archive.schemas import ALL, COMPACT
 from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.pipelines.configuration import Decode
@@ -64,6 +66,11 @@ def json_rule(path: Path, properties: dict[str, Any] | None = None) -> Decode:
     schema = ORDER if properties is None else {"type": "object", "properties": properties}
     file.write_text(json.dumps(schema))
     return Decode(format="json", schema=str(file))
+
+
+def avro_order(kind: str) -> str:
+    """Return the Avro schema of a record with an id of this type."""
+    return json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": kind}]})
 
 
 def rows_in(path: Path, table: str) -> list[dict[str, Any]]:
@@ -282,14 +289,13 @@ def test_avro_and_protobuf_topics_have_tables_of_their_own(spark: Any, path: Pat
 
 
 def test_each_schema_of_a_registry_has_its_table(path: Path) -> None:
-    def avro(kind: str) -> str:
-        fields = [{"name": "id", "type": kind}]
-        return json.dumps({"type": "record", "name": "Order", "fields": fields})
-
     with registry() as served, Archive(path) as opened:
         served.authorization = "Bearer secret"
         path.with_name("token").write_text("secret\n")
-        texts = {served.add(avro(kind)): (kind, avro(kind)) for kind in ("int", "long", "string")}
+        texts = {
+            served.add(avro_order(kind)): (kind, avro_order(kind))
+            for kind in ("int", "long", "string")
+        }
         other = served.add("{}", "JSON")
 
         def body(at: int) -> bytes:
@@ -439,14 +445,70 @@ def test_rules_that_do_not_fit_are_refused(path: Path, rules: dict[str, Decode],
 def test_two_topics_do_not_share_a_table(path: Path) -> None:
     rule = json_rule(path)
     named = Decode(format="json", schema=rule.schema, table="Orders")
+    with (
+        Archive(path) as opened,
+        pytest.raises(ConfigError, match=r"give \[decode\.%RETRY%g\] another name as `table`"),
+    ):
+        decoding(opened, {"orders": rule, "%RETRY%g": named})
+
+
+def test_a_table_that_another_topic_has_stops_one_topic(path: Path) -> None:
+    rule = json_rule(path)
+    dots = Hour("or-ders", ORDERS.hour)
     with Archive(path) as opened:
         made = MadeArchive(opened, body_of)
-        made.batch(COMPACT, {ORDERS: (0, 1), RETRIES: (0, 1)})
-        with (
-            decoding(opened, {"orders": rule, "%RETRY%g": named}) as tables,
-            pytest.raises(ConfigError, match=r"give a table \[decode\.orders\] with another name"),
-        ):
+        made.batch(COMPACT, {dots: (0, 2), Hour("or_ders", ORDERS.hour): (0, 2), RETRIES: (0, 2)})
+        with decoding(opened, {"*": rule}) as tables:
             tables.catch_up()
+            lines = {one.topic: one for one in tables.lines()}
+            assert {topic: one.waiting for topic, one in lines.items()} == {
+                "%RETRY%g": 0,
+                "or-ders": 0,
+                "or_ders": 2,
+            }
+            assert "topic or-ders has the table or_ders" in (lines["or_ders"].problem or "")
+
+
+def test_schemas_beyond_the_most_versions_make_their_messages_undecodable(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(definitions, "MOST_VERSIONS", 2)
+    kinds = ["int", "string", "bytes", "boolean"]
+    values = [1, "a", b"a", True]
+    with registry() as served, Archive(path) as opened:
+        texts = [avro_order(kind) for kind in kinds]
+        ids = [served.add(text) for text in texts]
+
+        def body(at: int) -> bytes:
+            written = AvroSchema(texts[at % 4]).write({"id": values[at % 4]})
+            return confluent_prefix(ids[at % 4]) + written
+
+        rule = Decode(format="avro", registry=served.url, wire="confluent")
+        MadeArchive(opened, body).batch(COMPACT, {ORDERS: (0, 8)})
+        with decoding(opened, {"orders": rule}) as tables:
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders", "orders_v2"], 8, 4, 4)]
+    reasons = {row["undecodable"] for row in rows_in(path, "orders_undecodable")}
+    assert len(reasons) == 2
+    assert all("has 2 tables, the limit MOST_VERSIONS" in reason for reason in reasons)
+
+
+def test_a_schema_that_has_read_no_body_defines_no_table(path: Path) -> None:
+    with registry() as served, Archive(path) as opened:
+        own, foreign = (served.add(avro_order(kind)) for kind in ("string", "boolean"))
+        good = confluent_prefix(own) + AvroSchema(avro_order("string")).write({"id": "O-1"})
+        rule = Decode(format="avro", registry=served.url, wire="confluent")
+        MadeArchive(opened, lambda at: confluent_prefix(foreign)).batch(COMPACT, {ORDERS: (0, 2)})
+        with decoding(opened, {"orders": rule}) as tables:
+            tables.catch_up()
+            (line,) = tables.lines()
+            assert (line.tables, line.waiting) == ([], 2)
+            assert "no body of it can be read: " in (line.problem or "")
+            MadeArchive(opened, lambda at: good).batch(COMPACT, {ORDERS: (2, 2)})
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders"], 4, 2, 2)]
+    reasons = {row["undecodable"] for row in rows_in(path, "orders_undecodable")}
+    assert all(f"schema {foreign}: no body of it can be read" in one for one in reasons)
 
 
 def test_a_frame_of_messages_is_decoded(spark: Any) -> None:

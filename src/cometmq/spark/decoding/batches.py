@@ -78,6 +78,30 @@ class SchemaIds:
             yield pa.record_batch({"id": pa.array(sorted(ids), pa.int64())})
 
 
+@dataclass(frozen=True)
+class FittingIds:
+    """Finds the ids by whose schemas a body can be read. It can be pickled."""
+
+    wire: Wire
+    schemas: Mapping[int | None, BodySchema]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the column `id`, and `reason`: why a body of this id does not fit, null if one does."""
+        work = _Work(BodyDecoder((), self.schemas, self.wire, known_ids=True))
+        found: dict[int, str | None] = {}
+        for batch in batches:
+            for part in _parts(batch):
+                bodies = part.column("body").to_pylist()
+                for body, schema_id in zip(bodies, ids_of(part, self.wire), strict=True):
+                    if schema_id is None or schema_id not in self.schemas:
+                        continue
+                    if found.get(schema_id, "") is not None:
+                        _, found[schema_id] = work.row(body, schema_id)
+        yield pa.record_batch(
+            {"id": pa.array(found, pa.int64()), "reason": pa.array(found.values(), TEXT)}
+        )
+
+
 def ids_of(batch: pa.RecordBatch, wire: Wire) -> list[int | None]:
     """Return the schema id that each message of a batch names, None for none."""
     bodies = batch.column("body").to_pylist()
@@ -113,14 +137,14 @@ class _Work:
         rows: list[dict[str, Any] | None] = []
         reasons: list[str | None] = []
         for body, schema_id in zip(batch.column("body").to_pylist(), ids, strict=True):
-            row, reason = self._row(body, schema_id)
+            row, reason = self.row(body, schema_id)
             rows.append(row)
             reasons.append(reason)
         values = self._array(rows, reasons)
         arrays = [*batch.columns, *values.flatten(), pa.array(reasons, TEXT)]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*batch.schema, *self._fields]))
 
-    def _row(
+    def row(
         self, body: bytes | None, schema_id: int | None
     ) -> tuple[dict[str, Any] | None, str | None]:
         try:

@@ -25,6 +25,7 @@ from cometmq.pipelines.archive.decoded.definitions import (
     UNDECODABLE,
     DecodedTable,
     Definitions,
+    names_of,
 )
 from cometmq.pipelines.archive.decoded.lines import DecodedLine
 from cometmq.pipelines.archive.decoded.publishing import DecodedPublisher
@@ -48,8 +49,9 @@ from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.pipelines.configuration import Decode
 from cometmq.pipelines.locations import Location
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
-from cometmq.spark.decoding.batches import BodyDecoder
+from cometmq.spark.decoding.batches import BodyDecoder, FittingIds
 from cometmq.spark.decoding.json_bodies import MOST_SAMPLED, inferred
+from cometmq.spark.decoding.kinds import plain_name
 from cometmq.spark.decoding.readers import BodySchema
 from cometmq.spark.live.admission import shared
 from cometmq.spark.live.plan import Range
@@ -83,6 +85,7 @@ class Decoding:
                     f"[decode.{key}]: table is {rule.table!r}, and the topics of a pattern have a table "
                     "each: leave it out"
                 )
+        _check_names(rules)
         self._rules = ByTopic({key: DecodeRule(key, rule) for key, rule in rules.items()})
         self.is_on = bool(rules)
         self._work = work
@@ -120,8 +123,8 @@ class Decoding:
         not any more.
 
         For each batch of an archive or of a stream. If a topic fails, the archive and the other topics go on,
-        and the next call decodes the rest; `lines` have the reason. Raise ConfigError for what only the user
-        can change.
+        and the next call decodes the rest; `lines` have the reason. Raise ConfigError if another process has
+        taken over, or an extra is missing.
         """
         if not self.is_on:
             return
@@ -284,8 +287,7 @@ class Decoding:
         """
         base = self._archive.layout.data
         if rule.registry is not None:
-            ids = self._work.schema_ids(base, files, ranges, rule.wire)
-            return self._registered(topic, rule, ids)
+            return self._registered(topic, rule, files, ranges)
         tables = self._definitions.of(topic)
         schema = rule.schema
         if schema is None and tables:
@@ -303,19 +305,40 @@ class Decoding:
         return [(table, BodyDecoder(table.columns, {None: schema}, rule.wire))]
 
     def _registered(
-        self, topic: str, rule: DecodeRule, ids: set[int]
+        self, topic: str, rule: DecodeRule, files: Sequence[Location], ranges: Ranges
     ) -> list[tuple[DecodedTable, BodyDecoder]]:
-        """Return the tables for messages that name these ids. The first gets what has no schema."""
+        """Return the tables for messages that name schemas. The first gets those without a usable one."""
+        base = self._archive.layout.data
         schemas: dict[int, BodySchema] = {}
         refused = {}
-        for schema_id in sorted(ids):
+        for schema_id in sorted(self._work.schema_ids(base, files, ranges, rule.wire)):
             found = rule.registered(schema_id)
             if isinstance(found, str):
                 refused[schema_id] = found
             else:
                 schemas[schema_id] = found
-        for schema in schemas.values():
-            self._definitions.table_for(topic, schema, rule.table)
+        # Any producer may name any id, so a schema counts only when it has read a body.
+        new: dict[int | None, BodySchema] = {
+            schema_id: schema
+            for schema_id, schema in schemas.items()
+            if self._definitions.known(topic, schema) is None
+        }
+        if new:
+            found_by = self._work.reasons(base, files, ranges, FittingIds(rule.wire, new))
+            fitting = {schema_id for schema_id, reason in found_by if reason is None}
+            refused |= {
+                schema_id: f"no body of it can be read: {reason}"
+                for schema_id, reason in found_by
+                if schema_id not in fitting
+            }
+        for schema_id in [one for one in schemas if one not in refused]:
+            try:
+                self._definitions.table_for(topic, schemas[schema_id], rule.table)
+            except UndecodableError as error:
+                if not self._definitions.of(topic):
+                    raise
+                refused[schema_id] = str(error)
+        schemas = {one: schema for one, schema in schemas.items() if one not in refused}
         tables = self._definitions.of(topic)
         if not tables:
             raise UndecodableError(
@@ -439,6 +462,22 @@ class Decoding:
         return DecodedLine(
             topic, names, rows=rows, undecodable=bad, problem=self._problems.get(topic)
         )
+
+
+def _check_names(rules: Mapping[str, Decode]) -> None:
+    """Raise ConfigError if two topics that the rules name would have one table."""
+    owners: dict[str, str] = {}
+    for topic, rule in rules.items():
+        if is_pattern(topic):
+            continue
+        table = rule.table or plain_name(topic)
+        for name in names_of(table):
+            other = owners.setdefault(name.casefold(), topic)
+            if other != topic:
+                raise ConfigError(
+                    f"[decode.{topic}]: its table would be {table}, as the one of [decode.{other}] or of "
+                    f"its undecodable bodies: give [decode.{topic}] another name as `table`"
+                )
 
 
 def _count(span: Range, gaps: Iterable[Range]) -> int:

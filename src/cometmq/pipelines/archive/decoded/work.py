@@ -15,7 +15,7 @@ from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.tables.columns import TABLE
 from cometmq.pipelines.locations import Location
 from cometmq.pipelines.small_tables import small_table
-from cometmq.spark.decoding.batches import BodyDecoder, SchemaIds, Wire
+from cometmq.spark.decoding.batches import BodyDecoder, FittingIds, SchemaIds, Wire
 from cometmq.spark.decoding.columns import REASON
 from cometmq.spark.decoding.frames import decoded, mapped
 from cometmq.spark.live.plan import Range
@@ -38,6 +38,11 @@ class Work(Protocol):
         self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
     ) -> set[int]:
         """Return the ids of schemas that messages name."""
+
+    def reasons(
+        self, base: Location, files: Sequence[Location], ranges: Ranges, fitting: FittingIds
+    ) -> list[tuple[int, str | None]]:
+        """Return the ids of schemas, each with the reason why a body of it cannot be read, or with None."""
 
     def write(
         self,
@@ -83,6 +88,13 @@ class SparkWork:
         rows = self._rows(base, files, ranges).select("body", "properties")
         found = mapped(rows, SchemaIds(wire), "id bigint").distinct().collect()
         return {row.id for row in found}
+
+    def reasons(
+        self, base: Location, files: Sequence[Location], ranges: Ranges, fitting: FittingIds
+    ) -> list[tuple[int, str | None]]:
+        rows = self._rows(base, files, ranges).select("body", "properties")
+        found = mapped(rows, fitting, "id bigint, reason string").collect()
+        return [(row.id, row.reason) for row in found]
 
     def write(
         self,
