@@ -355,6 +355,8 @@ def test_damage_stops_one_topic_and_is_named(path: Path) -> None:
             assert (orders.waiting, orders.rows) == (3, 0)
             assert "have 2 of 3 messages" in (orders.problem or "")
             assert (retries.waiting, retries.rows) == (0, 3)
+            # What was written for nothing does not stay until the disk is full.
+            assert list((path / "_decoded" / "_staging").rglob("*.parquet")) == []
             file.write_bytes(whole)
             tables.catch_up()
             assert all(line.holds and line.problem is None for line in tables.lines())

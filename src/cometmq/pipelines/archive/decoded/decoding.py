@@ -227,9 +227,25 @@ class Decoding:
     def _write(self, topic: str, rule: DecodeRule, ranges: Ranges) -> None:
         """Decode the topic's messages of these offsets, and commit them."""
         tables = self._tables
-        staged = tables.new_staging()
+        with tables.staging() as staged:
+            schemas, forms = self._staged(topic, rule, ranges, staged)
+            number = tables.state.next_batch
+            found = _with_forms(staged_files(staged, batch_name(number), number, 0), forms)
+            read: Read = {}
+            for form in set(forms.values()):
+                read |= read_back(self._work.figures, staged, found, schemas[form])
+            self._check(ranges, read)
+            tables.commit(self._commit_of(ranges, schemas, staged, found, read))
+        if not self._waiting(topic):
+            others = {place for place in self._done if place[0].topic != topic}
+            self._done = others | self._all_files(topic).keys()
+
+    def _staged(
+        self, topic: str, rule: DecodeRule, ranges: Ranges, staged: Location
+    ) -> tuple[dict[int, Schema], dict[str, int]]:
+        """Write the files of a batch to `staged`. Return all schemas, and the numbers of those by table."""
         forms: dict[str, int] = {}
-        schemas = dict(tables.schemas)
+        schemas = dict(self._tables.schemas)
         if files := self._files(topic, ranges):
             for table, decoder in self._decoders(topic, rule, files, ranges):
                 columns = {table.name: table.all_columns, table.name_of_bad: UNDECODABLE}
@@ -243,16 +259,7 @@ class Decoding:
                     (table.name, schemas[forms[table.name]]),
                     (table.name_of_bad, schemas[forms[table.name_of_bad]]),
                 )
-        number = tables.state.next_batch
-        found = _with_forms(staged_files(staged, batch_name(number), number, 0), forms)
-        read: Read = {}
-        for form in set(forms.values()):
-            read |= read_back(self._work.figures, staged, found, schemas[form])
-        self._check(ranges, read)
-        tables.commit(self._commit_of(ranges, schemas, staged, found, read))
-        if not self._waiting(topic):
-            others = {place for place in self._done if place[0].topic != topic}
-            self._done = others | self._all_files(topic).keys()
+        return schemas, forms
 
     def _all_files(self, topic: str) -> dict[tuple[Hour, str], DataFile]:
         return {
