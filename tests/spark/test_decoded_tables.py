@@ -111,7 +111,7 @@ def test_each_message_is_in_one_table_once(spark: Any, path: Path) -> None:
             assert tables.problems(everything=True) == []
             before = rows_in(path, "orders")
             files = list((path / "_decoded" / "data").glob("*/*/*.parquet"))
-            tables.compact()
+            assert list(tables.compact())
             assert len(list((path / "_decoded" / "data").glob("*/*/*.parquet"))) < len(files)
             assert rows_in(path, "orders") == before
             assert tables.problems(everything=True) == []
@@ -212,6 +212,35 @@ def test_a_schema_that_a_table_cannot_follow_begins_a_new_version(path: Path) ->
     assert [row["body_id"] for row in rows_in(path, "orders_v2")] == [3, 4]
     assert [row["body"] for row in rows_in(path, "orders_undecodable")] == [b'{"id":5}']
     assert iceberg_of(path, "orders_v2").scan().to_arrow().num_rows == 2
+
+
+def test_a_round_decodes_one_batch_of_each_topic(path: Path) -> None:
+    with Archive(path) as opened:
+        made = MadeArchive(opened, body_of)
+        made.batch(COMPACT, {ORDERS: (0, 10), RETRIES: (0, 5)})
+        with decoding(opened, {"*": json_rule(path)}, max_messages=4) as tables:
+            assert tables.waits(also_failing=False)
+            assert list(tables.batches(all_of_them=False)) == [4, 4]
+            assert {one.topic: one.waiting for one in tables.lines()} == {
+                "orders": 6,
+                "%RETRY%g": 1,
+            }
+            # A stream that is stopped ends after the batch that it has begun.
+            assert next(tables.batches(all_of_them=False)) == 1
+            assert {one.waiting for one in tables.lines()} == {6, 0}
+            assert tables.waits(also_failing=False)
+            assert list(tables.batches(all_of_them=True)) == [4, 2]
+            assert not tables.waits(also_failing=False)
+            assert list(tables.batches(all_of_them=False)) == []
+            assert list(tables.expire()) == [None] * 4
+
+
+def test_what_fails_is_not_tried_again_without_a_pause(path: Path) -> None:
+    with Archive(path) as opened:
+        MadeArchive(opened, lambda at: b"[]").batch(COMPACT, {ORDERS: (0, 4)})
+        with decoding(opened, {"*": Decode(format="json")}, max_messages=2) as tables:
+            assert list(tables.batches(all_of_them=True)) == []
+            assert not tables.waits(also_failing=False)
 
 
 def test_an_inferred_schema_stays_as_it_is(path: Path) -> None:

@@ -119,46 +119,49 @@ class Decoding:
         self._stack.__exit__(kind, error, trace)
 
     def catch_up(self) -> None:
-        """Decode what is archived and not decoded, batch by batch, and forget hours that the archive has
-        not any more.
+        """Decode all that is archived and not decoded."""
+        for _ in self.batches(all_of_them=True):
+            pass
 
-        For each batch of an archive or of a stream. If a topic fails, the archive and the other topics go on,
-        and the next call decodes the rest; `lines` have the reason. Raise ConfigError if another process has
-        taken over, or an extra is missing.
+    def batches(self, *, all_of_them: bool) -> Iterator[int]:
+        """Decode a batch of each topic, or all that waits, and yield after each batch how many messages it had.
+
+        Then forget hours that the archive has not any more, and publish. If a topic fails, the others go on,
+        and the next call begins with what it left; `lines` have the reason. Raise ConfigError if another
+        process has taken over, or an extra is missing.
         """
         if not self.is_on:
             return
-        for topic in sorted({state.topic for state in self._archive.state.queues}):
-            if (rule := self._rules.of(topic)) is None:
-                continue
-            try:
-                while ranges := self._waiting(topic):
-                    self._write(topic, rule, ranges)
-            except ConfigError:
-                raise
-            except Exception as error:  # noqa: BLE001 - Spark raises what its tasks and the disk raise
-                said = str(error).strip().partition("\n")[0][:300]
-                self._problems[topic] = f"{type(error).__name__}: {said}"
-                log.warning(
-                    "messages wait to be decoded, and the archive goes on",
-                    topic=topic,
-                    reason=self._problems[topic],
-                )
-            else:
-                self._problems.pop(topic, None)
-        self._follow_removals()
-        self._publisher.publish()
+        topics = sorted({state.topic for state in self._archive.state.queues})
+        while topics:
+            left = []
+            for topic in topics:
+                if count := self._decode(topic):
+                    left.append(topic)
+                    yield count
+            self._follow_removals()
+            self._publisher.publish()
+            topics = left if all_of_them else []
 
-    def compact(self) -> None:
-        """Join small files of the tables."""
+    def waits(self, *, also_failing: bool) -> bool:
+        """Return whether messages wait to be decoded, of topics whose last batch failed only if asked for."""
+        return self.is_on and any(
+            self._rules.of(topic) is not None
+            and (also_failing or topic not in self._problems)
+            and bool(self._waiting(topic))
+            for topic in {state.topic for state in self._archive.state.queues}
+        )
+
+    def compact(self) -> Iterator[None]:
+        """Join small files of the tables, and yield after each hour."""
         if self.is_on:
-            self._work.compact(self._tables)
+            yield from self._work.compact(self._tables)
             self._publisher.publish()
 
-    def expire(self) -> None:
-        """Expire snapshots of the published tables that are older than the history."""
+    def expire(self) -> Iterator[None]:
+        """Expire snapshots of the published tables that are older than the history, and yield after each table."""
         if self.is_on:
-            self._publisher.expire()
+            yield from self._publisher.expire()
 
     def problems(self, *, everything: bool) -> list[Problem]:
         """Return the files of the tables that are not as they were written: by their names and sizes, with
@@ -206,6 +209,28 @@ class Decoding:
         return self._publisher.lines if self.is_on else []
 
     # Inside: batches
+
+    def _decode(self, topic: str) -> int:
+        """Decode the topic's next batch. Return how many messages it had, 0 if none waits or it failed."""
+        rule = self._rules.of(topic)
+        if rule is None:
+            return 0
+        try:
+            if ranges := self._waiting(topic):
+                self._write(topic, rule, ranges)
+        except ConfigError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Spark raises what its tasks and the disk raise
+            said = str(error).strip().partition("\n")[0][:300]
+            self._problems[topic] = f"{type(error).__name__}: {said}"
+            log.warning(
+                "messages wait to be decoded, and the archive goes on",
+                topic=topic,
+                reason=self._problems[topic],
+            )
+            return 0
+        self._problems.pop(topic, None)
+        return sum(end - start for start, end in ranges.values())
 
     def _waiting(self, topic: str) -> dict[MessageQueue, Range]:
         """Return the offsets of the topic's next batch by queue."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from cometmq.model.queue import MessageQueue
@@ -61,8 +61,8 @@ class Work(Protocol):
     def figures(self, base: Location, files: Sequence[Location], schema: Schema) -> Found:
         """Return the figures of files of decoded tables."""
 
-    def compact(self, archive: Archive) -> None:
-        """Join small files of an archive of decoded tables."""
+    def compact(self, archive: Archive) -> Iterator[None]:
+        """Join small files of an archive of decoded tables, and yield after each hour."""
 
 
 class SparkWork:
@@ -124,14 +124,14 @@ class SparkWork:
     def figures(self, base: Location, files: Sequence[Location], schema: Schema) -> Found:
         return figures(read_files(self._spark, base, files, schema), schema, by_file=True)
 
-    def compact(self, archive: Archive) -> None:
+    def compact(self, archive: Archive) -> Iterator[None]:
         if not self._compact_files:
             return
         compaction = Compaction(
             self._spark, archive, from_files=self._compact_files, target_bytes=self._target_bytes
         )
         for _ in compaction.run(compaction.due()):
-            pass
+            yield
 
     # Inside
 
