@@ -503,6 +503,53 @@ def test_records_in_columns_get_the_fields_of_both_schemas() -> None:
     assert column.kind == "array<struct<a:string,b:string,c:string>>"
 
 
+def test_fields_in_records_that_differ_by_case_are_refused() -> None:
+    def line(name: str) -> BodySchema:
+        return json_schema({"line": {"type": "object", "properties": {name: {"type": "string"}}}})
+
+    before = columns_with((), reader_of(line("sku")))
+    with pytest.raises(IllegalArgumentError, match=r"line\.SKU of the schema is sku in the table"):
+        columns_with(before, reader_of(line("SKU")))
+
+
+def doubling(depth: int) -> dict[str, BodySchema]:
+    """Return schemas of short texts in which each record has the next one twice."""
+    avro: Any = "string"
+    for at in range(depth):
+        fields = [{"name": "a", "type": avro}]
+        fields.append({"name": "b", "type": f"R{at - 1}" if at else "string"})
+        avro = {"type": "record", "name": f"R{at}", "fields": fields}
+    proto = "".join(
+        f"message R{at} {{ R{at + 1} a = 1; R{at + 1} b = 2; }} " for at in range(depth)
+    )
+    proto = f'syntax = "proto3"; {proto} message R{depth} {{ string a = 1; }}'
+    return {"AVRO": BodySchema("AVRO", json.dumps(avro)), "PROTOBUF": BodySchema("PROTOBUF", proto)}
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_types_that_double_are_refused_by_their_fields(kind: str) -> None:
+    assert reader_of(doubling(5)[kind]).fields
+    with pytest.raises(IllegalArgumentError, match="more than 2000 fields, the limit MOST_FIELDS"):
+        reader_of(doubling(24)[kind])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"type": 5}',
+        '{"type": [{}]}',
+        '{"properties": {"a": {}}, "required": 5}',
+        '{"properties": {"a": {}}, "required": [[]]}',
+        '{"anyOf": 5}',
+        '{"enum": 5}',
+        "[" * 100_000,
+    ],
+)
+def test_json_schemas_of_other_shapes_are_refused(text: str) -> None:
+    with pytest.raises(IllegalArgumentError, match="it is no JSON "):
+        reader_of(BodySchema("JSON", text))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

@@ -24,6 +24,7 @@ from cometmq.spark.decoding.readers import (
     BodySchema,
     Convert,
     Field,
+    FieldCount,
     Reader,
     converted_list,
     converted_map,
@@ -33,7 +34,6 @@ from cometmq.spark.decoding.readers import (
 # An integer outside is no bigint.
 _Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-_MOST_FIELDS: Final = 2000
 _MOST_DEPTH: Final = 30
 # JSON's names of Python's types.
 _JSON_TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "string"}
@@ -114,7 +114,7 @@ class _Nodes:
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
-        self._fields = 0
+        self._count = FieldCount()
 
     def node(self, schema: Any, within: tuple[str, ...]) -> _Node:
         found, within = self.resolved(schema, within)
@@ -145,11 +145,7 @@ class _Nodes:
     ) -> tuple[Any, dict[str, _Node]]:
         """Return the type of an object that msgspec checks, and the nodes of its properties."""
         properties = _properties_of(schema)
-        self._fields += len(properties)
-        if self._fields > _MOST_FIELDS:
-            raise IllegalArgumentError(
-                f"the schema has more than {_MOST_FIELDS} properties; leave out those that nobody asks for"
-            )
+        self._count.add(len(properties))
         required = set(schema.get("required", ()))
         inner = {name: self.node(each, (*within, name)) for name, each in properties.items()}
         checked: dict[str, Any] = {

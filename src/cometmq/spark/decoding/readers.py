@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from cometmq.errors import IllegalArgumentError
+from cometmq.errors import ConfigError, IllegalArgumentError
 
 Kind = Literal["JSON", "AVRO", "PROTOBUF"]
 # Makes the value that Arrow takes of one that a format's library gives. None: it is the same value.
@@ -21,6 +21,8 @@ Convert = Callable[[Any], Any] | None
 VALUE: Final = "value"
 # As many as a table may have versions with, and more than a worker meets at a time.
 _KEPT: Final = 256
+# A type that is named twice counts twice, because it becomes two columns: a short text can name 2^60.
+MOST_FIELDS: Final = 2000
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,23 @@ class Field:
     name: str
     type: pa.DataType
     names: tuple[str, ...]
+
+
+class FieldCount:
+    """Counts the fields of one schema."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, count: int) -> None:
+        """Add fields. Raise IllegalArgumentError beyond MOST_FIELDS."""
+        self._count += count
+        if self._count > MOST_FIELDS:
+            raise IllegalArgumentError(
+                f"the schema has more than {MOST_FIELDS} fields, the limit MOST_FIELDS, where those of a type "
+                "count wherever it is named; leave out those that nobody asks for",
+                limit="MOST_FIELDS",
+            )
 
 
 class Reader:
@@ -75,7 +94,19 @@ def reader_of(schema: BodySchema) -> Reader:
         raise IllegalArgumentError(
             f"a schema is of the kind JSON, AVRO or PROTOBUF, not {schema.kind}"
         )
-    return reader(schema)
+    try:
+        return reader(schema)
+    except (ConfigError, IllegalArgumentError):
+        raise
+    except RecursionError as error:
+        raise IllegalArgumentError(
+            f"it is no {schema.kind} schema that can be read: it is nested deeper than Python's recursion "
+            "limit allows"
+        ) from error
+    except Exception as error:  # schemas of registries hold anything anywhere
+        raise IllegalArgumentError(
+            f"it is no {schema.kind} schema that can be read: {type(error).__name__}: {str(error)[:500]}"
+        ) from error
 
 
 def converted_record(converts: Mapping[str, tuple[str, Convert]]) -> Convert:
