@@ -23,6 +23,7 @@ from cometmq.errors import ConfigError
 from cometmq.payloads.avro import AvroSchema
 from cometmq.payloads.framing import confluent_prefix
 from cometmq.payloads.protos import compiled, message_class
+from cometmq.payloads.registry import MAX_ANSWER_BYTES
 from cometmq.pipelines import archive, publish
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.decoded import definitions
@@ -367,6 +368,40 @@ def test_each_schema_of_a_registry_has_its_table(path: Path) -> None:
     assert "schema 999: the registry" in reasons[3]
     assert "of the kind JSON, not AVRO" in reasons[4]
     assert "does not begin with 0" in reasons[8]
+
+
+@pytest.mark.parametrize(
+    ("status", "waiting", "asked"), [(403, 0, 2), (503, 2, 1), (401, 2, 1), (200, 0, 2)]
+)
+def test_only_a_registry_that_says_nothing_of_a_schema_makes_messages_wait(
+    path: Path, status: int, waiting: int, asked: int
+) -> None:
+    with registry() as served, Archive(path) as opened:
+        texts = [avro_order("string"), avro_order("int")]
+        values = ["O-1", 1]
+        ids = [served.add(text) for text in texts]
+
+        def body(at: int) -> bytes:
+            written = AvroSchema(texts[at % 2]).write({"id": values[at % 2]})
+            return confluent_prefix(ids[at % 2]) + written
+
+        rule = Decode(format="avro", registry=served.url, wire="confluent")
+        MadeArchive(opened, body).batch(COMPACT, {ORDERS: (0, 1), RETRIES: (0, 1)})
+        with decoding(opened, {"*": rule}) as tables:
+            tables.catch_up()
+            assert [one.rows for one in tables.lines()] == [1, 1]
+            MadeArchive(opened, body).batch(COMPACT, {ORDERS: (1, 1), RETRIES: (1, 1)})
+            served.status = status
+            if status == 200:
+                served.body = b'{"schema": "' + b"x" * MAX_ANSWER_BYTES + b'"}'
+            served.asked.clear()
+            tables.catch_up()
+            assert sum(one.waiting for one in tables.lines()) == waiting
+            # The second topic does not ask again in this round.
+            assert len(served.asked) == asked
+            served.status = served.body = None
+            tables.catch_up()
+            assert sum(one.waiting for one in tables.lines()) == 0
 
 
 def test_damage_stops_one_topic_and_is_named(path: Path) -> None:

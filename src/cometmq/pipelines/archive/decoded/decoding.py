@@ -15,7 +15,12 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from cometmq.errors import ConfigError, StoreCorruptError, UndecodableError
+from cometmq.errors import (
+    ConfigError,
+    SchemaRegistryError,
+    StoreCorruptError,
+    UndecodableError,
+)
 from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.payloads.by_topic import ByTopic, is_pattern
@@ -97,6 +102,8 @@ class Decoding:
         # Files of which no message waits to be decoded.
         self._done: set[tuple[Hour, str]] = set()
         self._problems: dict[str, str] = {}
+        # The failures of registries in this round, by their addresses: each takes seconds to find out.
+        self._silent: dict[str, SchemaRegistryError] = {}
 
     def __enter__(self) -> Self:
         """Open the tables, and publish what earlier runs did not. Raise ConfigError as an archive does."""
@@ -134,6 +141,7 @@ class Decoding:
             return
         topics = sorted({state.topic for state in self._archive.state.queues})
         while topics:
+            self._silent.clear()
             left = []
             for topic in topics:
                 if count := self._decode(topic):
@@ -341,10 +349,18 @@ class Decoding:
     ) -> list[tuple[DecodedTable, BodyDecoder]]:
         """Return the tables for messages that name schemas. The first gets those without a usable one."""
         base = self._archive.layout.data
+        assert rule.registry is not None, "asked for by the caller"
+        address = rule.registry.address
+        if address in self._silent:
+            raise self._silent[address]
         schemas: dict[int, BodySchema] = {}
         refused = {}
         for schema_id in sorted(self._work.schema_ids(base, files, ranges, rule.wire)):
-            found = rule.registered(schema_id)
+            try:
+                found = rule.registered(schema_id)
+            except SchemaRegistryError as error:
+                self._silent[address] = error
+                raise
             if isinstance(found, str):
                 refused[schema_id] = found
             else:
