@@ -19,7 +19,7 @@ from cometmq.pipelines.archive.proving.figures import Found
 from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.tables.columns import TABLE
 from cometmq.pipelines.locations import Location
-from cometmq.spark.decoding.batches import BodyDecoder, FittingIds, SchemaIds, Wire
+from cometmq.spark.decoding.batches import BodyDecoder, FittingIds, Sample, SchemaIds, Wire
 from cometmq.spark.decoding.columns import REASON
 from cometmq.spark.decoding.kinds import arrow_type
 
@@ -51,7 +51,7 @@ class ArrowWork:
         self, _base: Location, files: Sequence[Location], ranges: Ranges, count: int
     ) -> list[bytes]:
         bodies = [body for file in files for body in self._rows(file, ranges)["body"].to_pylist()]
-        return bodies[:count]
+        return list(Sample(count).taken(bodies))
 
     def write(
         self,

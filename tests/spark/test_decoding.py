@@ -594,6 +594,15 @@ def test_texts_that_are_no_schema_are_refused(schema: BodySchema, said: str) -> 
         reader_of(schema)
 
 
+def test_a_sample_is_bounded_by_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "MOST_SAMPLED_BYTES", 10)
+    bodies = [b"x" * 11, None, b"1234", b"5678", b"901", b""]
+    given = pa.record_batch({"body": pa.array(bodies, pa.binary())})
+    found = [row["body"] for one in batches.Sample(9)([given]) for row in one.to_pylist()]
+    assert found == [b"", b"1234", b"5678"]
+    assert list(batches.Sample(2).taken(bodies)) == [b"", b"1234"]
+
+
 def test_a_schema_is_inferred_from_a_sample() -> None:
     schema = json_bodies.inferred(
         [

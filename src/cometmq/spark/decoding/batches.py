@@ -21,6 +21,7 @@ Wire = Literal["plain", "property", "confluent"]
 # A part of a batch that is decoded at once: objects of bodies take some ten times their bytes.
 _MOST_ROWS: Final = 1000
 _MOST_BYTES: Final = 8 << 20
+MOST_SAMPLED_BYTES: Final = 8 << 20
 _MOST_LETTERS: Final = 1000
 _MAX_ID: Final = 2**31 - 1
 _MOST_DIGITS: Final = len(str(_MAX_ID))
@@ -76,6 +77,38 @@ class SchemaIds:
         for batch in batches:
             ids = {one for one in ids_of(batch, self.wire) if one is not None}
             yield pa.record_batch({"id": pa.array(sorted(ids), pa.int64())})
+
+
+class Sample:
+    """Takes bodies until there are `count`, or MOST_SAMPLED_BYTES of them: whoever infers a schema holds all
+    of them, as objects of ten times their bytes. It can be pickled.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._bytes_left = MOST_SAMPLED_BYTES
+
+    def taken(self, bodies: Iterable[bytes | None]) -> Iterator[bytes]:
+        """Yield the first of these bodies. One that alone is beyond the bytes is left out."""
+        for body in bodies:
+            found = body or b""
+            if len(found) > MOST_SAMPLED_BYTES:
+                continue
+            if not self._left or len(found) > self._bytes_left:
+                self._left = 0
+                return
+            self._left -= 1
+            self._bytes_left -= len(found)
+            yield bytes(found)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield bodies of batches in the column `body`."""
+        for batch in batches:
+            for part in _parts(batch):
+                found = list(self.taken(part.column("body").to_pylist()))
+                yield pa.record_batch({"body": pa.array(found, pa.binary())})
+                if not self._left:
+                    return
 
 
 @dataclass(frozen=True)

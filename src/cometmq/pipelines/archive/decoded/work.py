@@ -15,7 +15,7 @@ from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.tables.columns import TABLE
 from cometmq.pipelines.locations import Location
 from cometmq.pipelines.small_tables import small_table
-from cometmq.spark.decoding.batches import BodyDecoder, FittingIds, SchemaIds, Wire
+from cometmq.spark.decoding.batches import BodyDecoder, FittingIds, Sample, SchemaIds, Wire
 from cometmq.spark.decoding.columns import REASON
 from cometmq.spark.decoding.frames import decoded, mapped
 from cometmq.spark.live.plan import Range
@@ -32,7 +32,7 @@ class Work(Protocol):
     def sample(
         self, base: Location, files: Sequence[Location], ranges: Ranges, count: int
     ) -> list[bytes]:
-        """Return so many bodies, or all if there are fewer."""
+        """Return so many bodies, as `Sample` takes them, or all if there are fewer."""
 
     def schema_ids(
         self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
@@ -79,8 +79,10 @@ class SparkWork:
     def sample(
         self, base: Location, files: Sequence[Location], ranges: Ranges, count: int
     ) -> list[bytes]:
-        rows = self._rows(base, files, ranges).select("body").limit(count).collect()
-        return [bytes(row.body or b"") for row in rows]
+        rows = self._rows(base, files, ranges).select("body")
+        # Each worker takes a sample, and the driver one of theirs, partition by partition.
+        found = mapped(rows, Sample(count), "body binary").toLocalIterator()
+        return list(Sample(count).taken(row.body for row in found))
 
     def schema_ids(
         self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
