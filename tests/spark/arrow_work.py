@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
@@ -35,10 +36,14 @@ class ArrowWork:
         self._files = count()
 
     def schema_ids(
-        self, _base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
-    ) -> set[int]:
-        found = [SchemaIds(wire)(self._rows(file, ranges).to_batches()) for file in files]
-        return {at for one in found for batch in one for at in batch["id"].to_pylist()}
+        self, _base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire, most: int
+    ) -> list[int]:
+        counts: Counter[int] = Counter()
+        for file in files:
+            for batch in SchemaIds(wire)(self._rows(file, ranges).to_batches()):
+                for row in batch.to_pylist():
+                    counts[row["id"]] += row["messages"]
+        return sorted(counts, key=lambda one: (-counts[one], one))[:most]
 
     def reasons(
         self, _base: Location, files: Sequence[Location], ranges: Ranges, fitting: FittingIds

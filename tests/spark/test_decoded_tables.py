@@ -26,6 +26,7 @@ from cometmq.payloads.protos import compiled, message_class
 from cometmq.payloads.registry import MAX_ANSWER_BYTES
 from cometmq.pipelines import archive, publish
 from cometmq.pipelines.archive.commits import Archive
+from cometmq.pipelines.archive.decoded import decoding as module
 from cometmq.pipelines.archive.decoded import definitions
 from cometmq.pipelines.archive.decoded.decoding import Decoding
 from cometmq.pipelines.archive.decoded.lines import DecodedLine
@@ -557,6 +558,32 @@ def test_schemas_beyond_the_most_versions_make_their_messages_undecodable(
     reasons = {row["undecodable"] for row in rows_in(path, "orders_undecodable")}
     assert len(reasons) == 2
     assert all("has 2 tables, the limit MOST_VERSIONS" in reason for reason in reasons)
+
+
+def test_a_registry_is_asked_for_so_many_schemas_of_a_batch(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_IDS", 2)
+    with registry() as served, Archive(path) as opened:
+        texts = [avro_order("string"), avro_order("int")]
+        values = ["O-1", 1]
+        ids = [served.add(text) for text in texts]
+
+        def body(at: int) -> bytes:
+            if at % 3 == 2:
+                return confluent_prefix(1000 + at)
+            written = AvroSchema(texts[at % 3]).write({"id": values[at % 3]})
+            return confluent_prefix(ids[at % 3]) + written
+
+        rule = Decode(format="avro", registry=served.url, wire="confluent")
+        MadeArchive(opened, body).batch(COMPACT, {ORDERS: (0, 12)})
+        with decoding(opened, {"orders": rule}) as tables:
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders", "orders_v2"], 12, 8, 4)]
+        assert sorted(served.asked) == [("GET", f"/schemas/ids/{one}") for one in ids]
+    rows = rows_in(path, "orders_undecodable")
+    assert [row["queue_offset"] for row in rows] == [2, 5, 8, 11]
+    assert all("the limit MOST_IDS" in row["undecodable"] for row in rows)
 
 
 def test_a_schema_that_has_read_no_body_defines_no_table(path: Path) -> None:

@@ -369,7 +369,7 @@ def test_ids_of_schemas_are_read_where_messages_have_them() -> None:
     assert batches.ids_of(batch, "property") == [7, None, None, None, None, None]
     assert batches.ids_of(batch, "confluent") == [9, None, None, None, None, None]
     found = list(batches.SchemaIds("property")([batch, batch]))
-    assert [one.to_pydict() for one in found] == [{"id": [7]}] * 2
+    assert [one.to_pydict() for one in found] == [{"id": [7], "messages": [1]}] * 2
     schema = json_schema({"n": {"type": "integer"}})
     decoder = BodyDecoder(
         columns_with((), reader_of(schema)),
@@ -421,7 +421,9 @@ def test_digits_that_are_no_id_give_their_row_a_reason(text: str | None) -> None
     decoder = BodyDecoder(
         columns_with((), reader_of(schema)), {7: schema}, "property", known_ids=True
     )
-    assert [one.to_pydict() for one in batches.SchemaIds("property")([batch])] == [{"id": [7]}]
+    assert [one.to_pydict() for one in batches.SchemaIds("property")([batch])] == [
+        {"id": [7], "messages": [1]}
+    ]
     rows = [row["undecodable"] for one in decoder([batch]) for row in one.to_pylist()]
     assert rows == ["the message has no property SCHEMA_ID with an id", None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -38,7 +39,8 @@ class BodyDecoder:
     schemas: by the ids that messages name; under None that of bodies without an id.
     wire: where messages name an id. Of frames with "property" the column `properties` is read, too.
     known_ids: whether each id has a schema of its own; if not, all bodies have that of None.
-    refused: the reasons why bodies of other ids do not fit. elsewhere: the ids whose rows are left out.
+    refused: the reasons why bodies of other ids do not fit, and of_others that of all further ids.
+    elsewhere: the ids whose rows are left out. takes_others: if not, so are all ids without a schema here.
     """
 
     columns: tuple[Column, ...]
@@ -46,7 +48,9 @@ class BodyDecoder:
     wire: Wire = "plain"
     known_ids: bool = False
     refused: Mapping[int, str] = field(default_factory=dict)
+    of_others: str = "it is not known"
     elsewhere: frozenset[int | None] = frozenset()
+    takes_others: bool = True
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
 
     @property
@@ -54,6 +58,12 @@ class BodyDecoder:
         """The columns that batches get: those of bodies, and the reason if there is no value."""
         made = [pa.field(column.name, arrow_type(column.kind)) for column in self.columns]
         return [*made, pa.field(REASON, TEXT)]
+
+    def is_for(self, schema_id: int | None) -> bool:
+        """Return whether a row that names this id is this decoder's."""
+        if self.takes_others:
+            return schema_id not in self.elsewhere
+        return schema_id in self.schemas
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of batches that have the column `body`, in order, with these columns behind.
@@ -73,10 +83,11 @@ class SchemaIds:
     wire: Wire
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the ids of each batch, each once, in the column `id`. Messages without one have none."""
+        """Yield the ids of each batch, each once, in the column `id`, and in `messages` how many name it."""
         for batch in batches:
-            ids = {one for one in ids_of(batch, self.wire) if one is not None}
-            yield pa.record_batch({"id": pa.array(sorted(ids), pa.int64())})
+            found = Counter(one for one in ids_of(batch, self.wire) if one is not None)
+            counts = pa.array(found.values(), pa.int64())
+            yield pa.record_batch({"id": pa.array(found, pa.int64()), "messages": counts})
 
 
 class Sample:
@@ -163,8 +174,8 @@ class _Work:
 
     def decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         ids = ids_of(batch, self._decoder.wire)
-        if any(one in self._decoder.elsewhere for one in ids):
-            stay = [one not in self._decoder.elsewhere for one in ids]
+        stay = [self._decoder.is_for(one) for one in ids]
+        if not all(stay):
             batch = batch.filter(pa.array(stay))
             ids = [one for one, stays in zip(ids, stay, strict=True) if stays]
         rows: list[dict[str, Any] | None] = []
@@ -219,7 +230,7 @@ class _Work:
             if schema is None:
                 if schema_id is None:
                     raise _DoesNotFitError(f"the message has no property {p.SCHEMA_ID} with an id")
-                reason = decoder.refused.get(schema_id, "it is not known")
+                reason = decoder.refused.get(schema_id, decoder.of_others)
                 raise _DoesNotFitError(f"schema {schema_id}: {reason}")
             reader = reader_of(schema)
             has_path = decoder.wire == "confluent" and schema.kind == "PROTOBUF"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from msgspec.structs import replace
 
@@ -62,6 +62,10 @@ from cometmq.spark.live.admission import shared
 from cometmq.spark.live.plan import Range
 
 log = get_logger(__name__)
+
+# The registry is asked for so many schemas, one after the other, and workers get all of them.
+MOST_IDS: Final = 200
+_BEYOND: Final = f"it is not among the {MOST_IDS} schemas that most messages of its batch name, the limit MOST_IDS"
 
 # The figures of files that were read back, by hour and name.
 Read = dict[tuple[Hour, str], list[Figures]]
@@ -355,7 +359,7 @@ class Decoding:
             raise self._silent[address]
         schemas: dict[int, BodySchema] = {}
         refused = {}
-        for schema_id in sorted(self._work.schema_ids(base, files, ranges, rule.wire)):
+        for schema_id in sorted(self._work.schema_ids(base, files, ranges, rule.wire, MOST_IDS)):
             try:
                 found = rule.registered(schema_id)
             except SchemaRegistryError as error:
@@ -401,16 +405,16 @@ class Decoding:
         for table in used:
             own = of_table[table]
             # Rows without a schema belong to one of the decoders.
-            others: set[int | None] = {one for one in schemas if one not in own}
-            if table is not used[0]:
-                others |= {None, *refused}
+            others = frozenset(one for one in schemas if one not in own)
             decoder = BodyDecoder(
                 table.columns,
                 {schema_id: schemas[schema_id] for schema_id in own},
                 rule.wire,
                 known_ids=True,
                 refused=refused,
-                elsewhere=frozenset(others),
+                of_others=_BEYOND,
+                elsewhere=others,
+                takes_others=table is used[0],
             )
             made.append((table, decoder))
         return made

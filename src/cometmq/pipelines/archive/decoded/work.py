@@ -35,9 +35,9 @@ class Work(Protocol):
         """Return so many bodies, as `Sample` takes them, or all if there are fewer."""
 
     def schema_ids(
-        self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
-    ) -> set[int]:
-        """Return the ids of schemas that messages name."""
+        self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire, most: int
+    ) -> list[int]:
+        """Return at most so many ids of schemas, those that most messages name first."""
 
     def reasons(
         self, base: Location, files: Sequence[Location], ranges: Ranges, fitting: FittingIds
@@ -85,11 +85,14 @@ class SparkWork:
         return list(Sample(count).taken(row.body for row in found))
 
     def schema_ids(
-        self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
-    ) -> set[int]:
+        self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire, most: int
+    ) -> list[int]:
+        from pyspark.sql import functions as F
+
         rows = self._rows(base, files, ranges).select("body", "properties")
-        found = mapped(rows, SchemaIds(wire), "id bigint").distinct().collect()
-        return {row.id for row in found}
+        found = mapped(rows, SchemaIds(wire), "id bigint, messages bigint")
+        counts = found.groupBy("id").agg(F.sum("messages").alias("messages"))
+        return [row.id for row in counts.orderBy(F.desc("messages"), "id").limit(most).collect()]
 
     def reasons(
         self, base: Location, files: Sequence[Location], ranges: Ranges, fitting: FittingIds
