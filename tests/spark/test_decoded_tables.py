@@ -20,6 +20,7 @@ from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer
 from cometmq.errors import ConfigError
+from cometmq.model.queue import MessageQueue
 from cometmq.payloads.avro import AvroSchema
 from cometmq.payloads.framing import confluent_prefix
 from cometmq.payloads.protos import compiled, message_class
@@ -35,6 +36,7 @@ from cometmq.pipelines.archive.layout import Hour
 from cometmq.pipelines.archive.schemas import ALL, COMPACT
 from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.pipelines.configuration import Decode
+from cometmq.spark.decoding.batches import FittingIds
 from cometmq.spark.decoding.frames import BodySchema, decode
 from cometmq.testing.cluster import Cluster
 
@@ -133,6 +135,28 @@ def test_each_message_is_in_one_table_once(spark: Any, path: Path) -> None:
     ):
         found = sorted((row["topic"], row["queue_offset"], row["body_cents"]) for row in rows)
         assert found == [("orders", row["queue_offset"], row["body_cents"]) for row in good]
+
+
+def test_spark_finds_samples_ids_and_schemas_that_fit(spark: Any, path: Path) -> None:
+    work = SparkWork(spark, compact_files=0, target_bytes=1 << 20)
+    text = avro_order("string")
+    fits = AvroSchema(text).write({"id": "O-1"})
+    bodies = [confluent_prefix(7) + fits] * 3 + [confluent_prefix(8)] * 2 + [b"x", b""]
+    with Archive(path) as opened:
+        MadeArchive(opened, bodies.__getitem__).batch(COMPACT, {ORDERS: (0, 7)})
+        files = [opened.layout.data_of(ORDERS) / one.name for one in opened.manifests[ORDERS].files]
+        ranges = {MessageQueue("orders", "broker-a", 0): (0, 7)}
+        base = opened.layout.data
+        assert sorted(work.sample(base, files, ranges, 100)) == sorted(bodies)
+        assert len(work.sample(base, files, ranges, 2)) == 2
+        assert work.schema_ids(base, files, ranges, "confluent", 9) == [7, 8]
+        assert work.schema_ids(base, files, ranges, "confluent", 1) == [7]
+        schema = BodySchema("AVRO", text)
+        fitting = FittingIds("confluent", {7: schema, 8: schema})
+        reasons = dict(work.reasons(base, files, ranges, fitting))
+    assert sorted(reasons) == [7, 8]
+    assert reasons[7] is None
+    assert reasons[8]
 
 
 def test_kills_double_and_lose_nothing(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ class _Run:
                     self._show()
                     self._context.publish(self._report())
                     proof_after_s = self._monotonic() + config.proof_interval_s
-                # What waits to be decoded does not wait for the next messages.
+                # A backlog is decoded without a pause.
                 if not self._decoding.waits(also_failing=False):
                     stopped.wait(max(0.0, begun_s + config.interval_s - self._monotonic()))
             step.outcome = _said(self._written)

@@ -4,6 +4,8 @@ The tables are an archive of their own below `_decoded`, whose hours have the ta
 topics, and whose offsets are those of the archived messages that were decoded. Rows that fit and rows that do
 not, of all topics of a batch, come by one commit. So a message is in one of its topic's tables, once, whatever
 is killed, and a batch is committed only if as many rows were written as messages were archived.
+
+Longer than 500 lines: a batch's offsets, schemas, files, check and commit follow from one state.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from cometmq.spark.secrets import Secret
 
 _loop: Final = LoopThread("cometmq-schemas")
 _starting: Final = threading.Lock()
-# Whoever may not ask learns nothing of a schema, so messages wait for other credentials.
+# Refused credentials say nothing of a schema, so messages wait for others.
 _LET_IN: Final = "401"
 _KINDS: Final[dict[str, Kind]] = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}
 
