@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from cometmq.pipelines.archive.proving.figures import Found
 from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.tables.columns import TABLE
 from cometmq.pipelines.locations import Location
-from cometmq.spark.decoding.batches import BodyDecoder, SchemaIds, Wire
+from cometmq.spark.decoding.batches import BodyDecoder, FittingIds, Sample, SchemaIds, Wire
 from cometmq.spark.decoding.columns import REASON
 from cometmq.spark.decoding.kinds import arrow_type
 
@@ -35,16 +36,27 @@ class ArrowWork:
         self._files = count()
 
     def schema_ids(
-        self, _base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
-    ) -> set[int]:
-        found = [SchemaIds(wire)(self._rows(file, ranges).to_batches()) for file in files]
-        return {at for one in found for batch in one for at in batch["id"].to_pylist()}
+        self, _base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire, most: int
+    ) -> list[int]:
+        counts: Counter[int] = Counter()
+        for file in files:
+            for batch in SchemaIds(wire)(self._rows(file, ranges).to_batches()):
+                for row in batch.to_pylist():
+                    counts[row["id"]] += row["messages"]
+        return sorted(counts, key=lambda one: (-counts[one], one))[:most]
+
+    def reasons(
+        self, _base: Location, files: Sequence[Location], ranges: Ranges, fitting: FittingIds
+    ) -> list[tuple[int, str | None]]:
+        found = [fitting(self._rows(file, ranges).to_batches()) for file in files]
+        rows = [row for one in found for batch in one for row in batch.to_pylist()]
+        return [(row["id"], row["reason"]) for row in rows]
 
     def sample(
         self, _base: Location, files: Sequence[Location], ranges: Ranges, count: int
     ) -> list[bytes]:
         bodies = [body for file in files for body in self._rows(file, ranges)["body"].to_pylist()]
-        return bodies[:count]
+        return list(Sample(count).taken(bodies))
 
     def write(
         self,
@@ -74,8 +86,9 @@ class ArrowWork:
             found.append((Hour.of(file.parent), file.name, Figures("broker-a", 0, *ends)))
         return found
 
-    def compact(self, _archive: Archive) -> None:
+    def compact(self, _archive: Archive) -> Iterator[None]:
         """Leave the files as they are: compaction has tests with Spark."""
+        yield from ()
 
     def _rows(self, file: Location, ranges: Ranges) -> pa.Table:
         wanted = schema_of(TABLE)

@@ -20,17 +20,23 @@ from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer
 from cometmq.errors import ConfigError
+from cometmq.model.queue import MessageQueue
 from cometmq.payloads.avro import AvroSchema
 from cometmq.payloads.framing import confluent_prefix
 from cometmq.payloads.protos import compiled, message_class
+from cometmq.payloads.registry import MAX_ANSWER_BYTES
 from cometmq.pipelines import archive, publish
 from cometmq.pipelines.archive.commits import Archive
+from cometmq.pipelines.archive.decoded import decoding as module
+from cometmq.pipelines.archive.decoded import definitions
 from cometmq.pipelines.archive.decoded.decoding import Decoding
 from cometmq.pipelines.archive.decoded.lines import DecodedLine
 from cometmq.pipelines.archive.decoded.work import SparkWork, Work
+from cometmq.pipelines.archive.layout import Hour
 from cometmq.pipelines.archive.schemas import ALL, COMPACT
 from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.pipelines.configuration import Decode
+from cometmq.spark.decoding.batches import FittingIds
 from cometmq.spark.decoding.frames import BodySchema, decode
 from cometmq.testing.cluster import Cluster
 
@@ -64,6 +70,11 @@ def json_rule(path: Path, properties: dict[str, Any] | None = None) -> Decode:
     schema = ORDER if properties is None else {"type": "object", "properties": properties}
     file.write_text(json.dumps(schema))
     return Decode(format="json", schema=str(file))
+
+
+def avro_order(kind: str) -> str:
+    """Return the Avro schema of a record with an id of this type."""
+    return json.dumps({"type": "record", "name": "Order", "fields": [{"name": "id", "type": kind}]})
 
 
 def rows_in(path: Path, table: str) -> list[dict[str, Any]]:
@@ -104,7 +115,7 @@ def test_each_message_is_in_one_table_once(spark: Any, path: Path) -> None:
             assert tables.problems(everything=True) == []
             before = rows_in(path, "orders")
             files = list((path / "_decoded" / "data").glob("*/*/*.parquet"))
-            tables.compact()
+            assert list(tables.compact())
             assert len(list((path / "_decoded" / "data").glob("*/*/*.parquet"))) < len(files)
             assert rows_in(path, "orders") == before
             assert tables.problems(everything=True) == []
@@ -124,6 +135,28 @@ def test_each_message_is_in_one_table_once(spark: Any, path: Path) -> None:
     ):
         found = sorted((row["topic"], row["queue_offset"], row["body_cents"]) for row in rows)
         assert found == [("orders", row["queue_offset"], row["body_cents"]) for row in good]
+
+
+def test_spark_finds_samples_ids_and_schemas_that_fit(spark: Any, path: Path) -> None:
+    work = SparkWork(spark, compact_files=0, target_bytes=1 << 20)
+    text = avro_order("string")
+    fits = AvroSchema(text).write({"id": "O-1"})
+    bodies = [confluent_prefix(7) + fits] * 3 + [confluent_prefix(8)] * 2 + [b"x", b""]
+    with Archive(path) as opened:
+        MadeArchive(opened, bodies.__getitem__).batch(COMPACT, {ORDERS: (0, 7)})
+        files = [opened.layout.data_of(ORDERS) / one.name for one in opened.manifests[ORDERS].files]
+        ranges = {MessageQueue("orders", "broker-a", 0): (0, 7)}
+        base = opened.layout.data
+        assert sorted(work.sample(base, files, ranges, 100)) == sorted(bodies)
+        assert len(work.sample(base, files, ranges, 2)) == 2
+        assert work.schema_ids(base, files, ranges, "confluent", 9) == [7, 8]
+        assert work.schema_ids(base, files, ranges, "confluent", 1) == [7]
+        schema = BodySchema("AVRO", text)
+        fitting = FittingIds("confluent", {7: schema, 8: schema})
+        reasons = dict(work.reasons(base, files, ranges, fitting))
+    assert sorted(reasons) == [7, 8]
+    assert reasons[7] is None
+    assert reasons[8]
 
 
 def test_kills_double_and_lose_nothing(tmp_path: Path) -> None:
@@ -207,6 +240,35 @@ def test_a_schema_that_a_table_cannot_follow_begins_a_new_version(path: Path) ->
     assert iceberg_of(path, "orders_v2").scan().to_arrow().num_rows == 2
 
 
+def test_a_round_decodes_one_batch_of_each_topic(path: Path) -> None:
+    with Archive(path) as opened:
+        made = MadeArchive(opened, body_of)
+        made.batch(COMPACT, {ORDERS: (0, 10), RETRIES: (0, 5)})
+        with decoding(opened, {"*": json_rule(path)}, max_messages=4) as tables:
+            assert tables.waits(also_failing=False)
+            assert list(tables.batches(all_of_them=False)) == [4, 4]
+            assert {one.topic: one.waiting for one in tables.lines()} == {
+                "orders": 6,
+                "%RETRY%g": 1,
+            }
+            # A stream that is stopped ends after the batch that it has begun.
+            assert next(tables.batches(all_of_them=False)) == 1
+            assert {one.waiting for one in tables.lines()} == {6, 0}
+            assert tables.waits(also_failing=False)
+            assert list(tables.batches(all_of_them=True)) == [4, 2]
+            assert not tables.waits(also_failing=False)
+            assert list(tables.batches(all_of_them=False)) == []
+            assert list(tables.expire()) == [None] * 4
+
+
+def test_what_fails_is_not_tried_again_without_a_pause(path: Path) -> None:
+    with Archive(path) as opened:
+        MadeArchive(opened, lambda at: b"[]").batch(COMPACT, {ORDERS: (0, 4)})
+        with decoding(opened, {"*": Decode(format="json")}, max_messages=2) as tables:
+            assert list(tables.batches(all_of_them=True)) == []
+            assert not tables.waits(also_failing=False)
+
+
 def test_an_inferred_schema_stays_as_it_is(path: Path) -> None:
     rule = {"orders": Decode(format="json")}
     with Archive(path) as opened:
@@ -282,14 +344,13 @@ def test_avro_and_protobuf_topics_have_tables_of_their_own(spark: Any, path: Pat
 
 
 def test_each_schema_of_a_registry_has_its_table(path: Path) -> None:
-    def avro(kind: str) -> str:
-        fields = [{"name": "id", "type": kind}]
-        return json.dumps({"type": "record", "name": "Order", "fields": fields})
-
     with registry() as served, Archive(path) as opened:
         served.authorization = "Bearer secret"
         path.with_name("token").write_text("secret\n")
-        texts = {served.add(avro(kind)): (kind, avro(kind)) for kind in ("int", "long", "string")}
+        texts = {
+            served.add(avro_order(kind)): (kind, avro_order(kind))
+            for kind in ("int", "long", "string")
+        }
         other = served.add("{}", "JSON")
 
         def body(at: int) -> bytes:
@@ -334,6 +395,40 @@ def test_each_schema_of_a_registry_has_its_table(path: Path) -> None:
     assert "does not begin with 0" in reasons[8]
 
 
+@pytest.mark.parametrize(
+    ("status", "waiting", "asked"), [(403, 0, 2), (503, 2, 1), (401, 2, 1), (200, 0, 2)]
+)
+def test_only_a_registry_that_says_nothing_of_a_schema_makes_messages_wait(
+    path: Path, status: int, waiting: int, asked: int
+) -> None:
+    with registry() as served, Archive(path) as opened:
+        texts = [avro_order("string"), avro_order("int")]
+        values = ["O-1", 1]
+        ids = [served.add(text) for text in texts]
+
+        def body(at: int) -> bytes:
+            written = AvroSchema(texts[at % 2]).write({"id": values[at % 2]})
+            return confluent_prefix(ids[at % 2]) + written
+
+        rule = Decode(format="avro", registry=served.url, wire="confluent")
+        MadeArchive(opened, body).batch(COMPACT, {ORDERS: (0, 1), RETRIES: (0, 1)})
+        with decoding(opened, {"*": rule}) as tables:
+            tables.catch_up()
+            assert [one.rows for one in tables.lines()] == [1, 1]
+            MadeArchive(opened, body).batch(COMPACT, {ORDERS: (1, 1), RETRIES: (1, 1)})
+            served.status = status
+            if status == 200:
+                served.body = b'{"schema": "' + b"x" * MAX_ANSWER_BYTES + b'"}'
+            served.asked.clear()
+            tables.catch_up()
+            assert sum(one.waiting for one in tables.lines()) == waiting
+            # The second topic does not ask again in this round.
+            assert len(served.asked) == asked
+            served.status = served.body = None
+            tables.catch_up()
+            assert sum(one.waiting for one in tables.lines()) == 0
+
+
 def test_damage_stops_one_topic_and_is_named(path: Path) -> None:
     with Archive(path) as opened:
         made = MadeArchive(opened, body_of)
@@ -349,6 +444,8 @@ def test_damage_stops_one_topic_and_is_named(path: Path) -> None:
             assert (orders.waiting, orders.rows) == (3, 0)
             assert "have 2 of 3 messages" in (orders.problem or "")
             assert (retries.waiting, retries.rows) == (0, 3)
+            # What was written for nothing does not stay until the disk is full.
+            assert list((path / "_decoded" / "_staging").rglob("*.parquet")) == []
             file.write_bytes(whole)
             tables.catch_up()
             assert all(line.holds and line.problem is None for line in tables.lines())
@@ -439,14 +536,96 @@ def test_rules_that_do_not_fit_are_refused(path: Path, rules: dict[str, Decode],
 def test_two_topics_do_not_share_a_table(path: Path) -> None:
     rule = json_rule(path)
     named = Decode(format="json", schema=rule.schema, table="Orders")
+    with (
+        Archive(path) as opened,
+        pytest.raises(ConfigError, match=r"give \[decode\.%RETRY%g\] another name as `table`"),
+    ):
+        decoding(opened, {"orders": rule, "%RETRY%g": named})
+
+
+def test_a_table_that_another_topic_has_stops_one_topic(path: Path) -> None:
+    rule = json_rule(path)
+    dots = Hour("or-ders", ORDERS.hour)
     with Archive(path) as opened:
         made = MadeArchive(opened, body_of)
-        made.batch(COMPACT, {ORDERS: (0, 1), RETRIES: (0, 1)})
-        with (
-            decoding(opened, {"orders": rule, "%RETRY%g": named}) as tables,
-            pytest.raises(ConfigError, match=r"set `table` in \[decode\.orders\] to another name"),
-        ):
+        made.batch(COMPACT, {dots: (0, 2), Hour("or_ders", ORDERS.hour): (0, 2), RETRIES: (0, 2)})
+        with decoding(opened, {"*": rule}) as tables:
             tables.catch_up()
+            lines = {one.topic: one for one in tables.lines()}
+            assert {topic: one.waiting for topic, one in lines.items()} == {
+                "%RETRY%g": 0,
+                "or-ders": 0,
+                "or_ders": 2,
+            }
+            assert "topic or-ders has the table or_ders" in (lines["or_ders"].problem or "")
+
+
+def test_schemas_beyond_the_most_versions_make_their_messages_undecodable(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(definitions, "MOST_VERSIONS", 2)
+    kinds = ["int", "string", "bytes", "boolean"]
+    values = [1, "a", b"a", True]
+    with registry() as served, Archive(path) as opened:
+        texts = [avro_order(kind) for kind in kinds]
+        ids = [served.add(text) for text in texts]
+
+        def body(at: int) -> bytes:
+            written = AvroSchema(texts[at % 4]).write({"id": values[at % 4]})
+            return confluent_prefix(ids[at % 4]) + written
+
+        rule = Decode(format="avro", registry=served.url, wire="confluent")
+        MadeArchive(opened, body).batch(COMPACT, {ORDERS: (0, 8)})
+        with decoding(opened, {"orders": rule}) as tables:
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders", "orders_v2"], 8, 4, 4)]
+    reasons = {row["undecodable"] for row in rows_in(path, "orders_undecodable")}
+    assert len(reasons) == 2
+    assert all("has 2 tables, the limit MOST_VERSIONS" in reason for reason in reasons)
+
+
+def test_a_registry_is_asked_for_so_many_schemas_of_a_batch(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_IDS", 2)
+    with registry() as served, Archive(path) as opened:
+        texts = [avro_order("string"), avro_order("int")]
+        values = ["O-1", 1]
+        ids = [served.add(text) for text in texts]
+
+        def body(at: int) -> bytes:
+            if at % 3 == 2:
+                return confluent_prefix(1000 + at)
+            written = AvroSchema(texts[at % 3]).write({"id": values[at % 3]})
+            return confluent_prefix(ids[at % 3]) + written
+
+        rule = Decode(format="avro", registry=served.url, wire="confluent")
+        MadeArchive(opened, body).batch(COMPACT, {ORDERS: (0, 12)})
+        with decoding(opened, {"orders": rule}) as tables:
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders", "orders_v2"], 12, 8, 4)]
+        assert sorted(served.asked) == [("GET", f"/schemas/ids/{one}") for one in ids]
+    rows = rows_in(path, "orders_undecodable")
+    assert [row["queue_offset"] for row in rows] == [2, 5, 8, 11]
+    assert all("the limit MOST_IDS" in row["undecodable"] for row in rows)
+
+
+def test_a_schema_that_has_read_no_body_defines_no_table(path: Path) -> None:
+    with registry() as served, Archive(path) as opened:
+        own, foreign = (served.add(avro_order(kind)) for kind in ("string", "boolean"))
+        good = confluent_prefix(own) + AvroSchema(avro_order("string")).write({"id": "O-1"})
+        rule = Decode(format="avro", registry=served.url, wire="confluent")
+        MadeArchive(opened, lambda at: confluent_prefix(foreign)).batch(COMPACT, {ORDERS: (0, 2)})
+        with decoding(opened, {"orders": rule}) as tables:
+            tables.catch_up()
+            (line,) = tables.lines()
+            assert (line.tables, line.waiting) == ([], 2)
+            assert "no body of it can be read: " in (line.problem or "")
+            MadeArchive(opened, lambda at: good).batch(COMPACT, {ORDERS: (2, 2)})
+            tables.catch_up()
+            assert tables.lines() == [DecodedLine("orders", ["orders"], 4, 2, 2)]
+    reasons = {row["undecodable"] for row in rows_in(path, "orders_undecodable")}
+    assert all(f"schema {foreign}: no body of it can be read" in one for one in reasons)
 
 
 def test_a_frame_of_messages_is_decoded(spark: Any) -> None:

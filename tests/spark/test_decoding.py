@@ -369,7 +369,7 @@ def test_ids_of_schemas_are_read_where_messages_have_them() -> None:
     assert batches.ids_of(batch, "property") == [7, None, None, None, None, None]
     assert batches.ids_of(batch, "confluent") == [9, None, None, None, None, None]
     found = list(batches.SchemaIds("property")([batch, batch]))
-    assert [one.to_pydict() for one in found] == [{"id": [7]}] * 2
+    assert [one.to_pydict() for one in found] == [{"id": [7], "messages": [1]}] * 2
     schema = json_schema({"n": {"type": "integer"}})
     decoder = BodyDecoder(
         columns_with((), reader_of(schema)),
@@ -381,6 +381,51 @@ def test_ids_of_schemas_are_read_where_messages_have_them() -> None:
     assert [row["undecodable"] for one in decoder([batch]) for row in one.to_pylist()] == [
         "DecodeError: JSON is malformed: invalid character (byte 0)"
     ]
+
+
+def test_a_frame_of_another_message_is_not_decoded_as_the_chosen_one() -> None:
+    order = message_class(compiled(PROTO), "shop.Order")(id="O-2").SerializeToString()
+    item = message_class(compiled(PROTO), "shop.Item")(sku="S-1").SerializeToString()
+    schema = BodySchema("PROTOBUF", PROTO, "Order")
+    frames = [confluent_prefix(7, path) + item for path in ([1], [0, 0], [2], [9, 9])]
+    *others, good = decoded(schema, *frames, confluent_prefix(7, [0]) + order, wire="confluent")
+    assert [row["id"] for row in others] == [None] * 4
+    assert "the one at [1], and the message that is decoded is at [[0]]" in others[0]["undecodable"]
+    assert all("another message" in row["undecodable"] for row in others)
+    assert (good["id"], good["undecodable"]) == ("O-2", None)
+    schema = BodySchema("PROTOBUF", PROTO, "Item")
+    first, second = decoded(schema, frames[0], confluent_prefix(7, [0]) + order, wire="confluent")
+    assert (first["sku"], first["undecodable"]) == ("S-1", None)
+    assert "another message" in second["undecodable"]
+
+
+def test_paths_to_messages_beside_maps_are_those_of_each_serializer() -> None:
+    proto = """syntax = "proto3"; message Out {
+      message A { string a = 1; } map<string, int32> m = 1; message B { string b = 1; }
+      message C { string c = 1; } }"""
+    paths = {name: reader_of(BodySchema("PROTOBUF", proto, f"Out.{name}")).paths for name in "ABC"}
+    # [0, 2] is C to Java's serializer and B to that for Go.
+    assert paths == {"A": {(0, 0)}, "B": {(0, 1)}, "C": {(0, 3)}}
+    assert reader_of(BodySchema("PROTOBUF", proto)).paths == {(0,)}
+
+
+@pytest.mark.parametrize("text", ["0" * 11 + "9" * 30, "9" * 5000, "00000000007", None])
+def test_digits_that_are_no_id_give_their_row_a_reason(text: str | None) -> None:
+    schema = json_schema({"n": {"type": "integer"}})
+    properties = pa.array(
+        [[("SCHEMA_ID", text)], [("SCHEMA_ID", "7")]], pa.map_("string", "string")
+    )
+    batch = pa.record_batch(
+        {"body": pa.array([b"{}", b"{}"], pa.binary()), "properties": properties}
+    )
+    decoder = BodyDecoder(
+        columns_with((), reader_of(schema)), {7: schema}, "property", known_ids=True
+    )
+    assert [one.to_pydict() for one in batches.SchemaIds("property")([batch])] == [
+        {"id": [7], "messages": [1]}
+    ]
+    rows = [row["undecodable"] for one in decoder([batch]) for row in one.to_pylist()]
+    assert rows == ["the message has no property SCHEMA_ID with an id", None]
 
 
 def test_schemas_of_no_record_have_one_column() -> None:
@@ -460,6 +505,53 @@ def test_records_in_columns_get_the_fields_of_both_schemas() -> None:
     assert column.kind == "array<struct<a:string,b:string,c:string>>"
 
 
+def test_fields_in_records_that_differ_by_case_are_refused() -> None:
+    def line(name: str) -> BodySchema:
+        return json_schema({"line": {"type": "object", "properties": {name: {"type": "string"}}}})
+
+    before = columns_with((), reader_of(line("sku")))
+    with pytest.raises(IllegalArgumentError, match=r"line\.SKU of the schema is sku in the table"):
+        columns_with(before, reader_of(line("SKU")))
+
+
+def doubling(depth: int) -> dict[str, BodySchema]:
+    """Return schemas of short texts in which each record has the next one twice."""
+    avro: Any = "string"
+    for at in range(depth):
+        fields = [{"name": "a", "type": avro}]
+        fields.append({"name": "b", "type": f"R{at - 1}" if at else "string"})
+        avro = {"type": "record", "name": f"R{at}", "fields": fields}
+    proto = "".join(
+        f"message R{at} {{ R{at + 1} a = 1; R{at + 1} b = 2; }} " for at in range(depth)
+    )
+    proto = f'syntax = "proto3"; {proto} message R{depth} {{ string a = 1; }}'
+    return {"AVRO": BodySchema("AVRO", json.dumps(avro)), "PROTOBUF": BodySchema("PROTOBUF", proto)}
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_types_that_double_are_refused_by_their_fields(kind: str) -> None:
+    assert reader_of(doubling(5)[kind]).fields
+    with pytest.raises(IllegalArgumentError, match="more than 2000 fields, the limit MOST_FIELDS"):
+        reader_of(doubling(24)[kind])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"type": 5}',
+        '{"type": [{}]}',
+        '{"properties": {"a": {}}, "required": 5}',
+        '{"properties": {"a": {}}, "required": [[]]}',
+        '{"anyOf": 5}',
+        '{"enum": 5}',
+        "[" * 100_000,
+    ],
+)
+def test_json_schemas_of_other_shapes_are_refused(text: str) -> None:
+    with pytest.raises(IllegalArgumentError, match="it is no JSON "):
+        reader_of(BodySchema("JSON", text))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -502,6 +594,15 @@ def test_names_of_message_columns_are_not_taken() -> None:
 def test_texts_that_are_no_schema_are_refused(schema: BodySchema, said: str) -> None:
     with pytest.raises(IllegalArgumentError, match=said):
         reader_of(schema)
+
+
+def test_a_sample_is_bounded_by_number_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "MOST_SAMPLED_BYTES", 10)
+    bodies = [b"x" * 11, None, b"1234", b"5678", b"901", b""]
+    given = pa.record_batch({"body": pa.array(bodies, pa.binary())})
+    found = [row["body"] for one in batches.Sample(9)([given]) for row in one.to_pylist()]
+    assert found == [b"", b"1234", b"5678"]
+    assert list(batches.Sample(2).taken(bodies)) == [b"", b"1234"]
 
 
 def test_a_schema_is_inferred_from_a_sample() -> None:

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, NoReturn, Self
@@ -135,6 +135,18 @@ class Archive:
         So a job of a killed driver that is still running writes into none of our directories.
         """
         return self.layout.staging / SYSTEM_RANDOMNESS.token_hex(16)
+
+    @contextmanager
+    def staging(self) -> Iterator[Location]:
+        """Yield a name as `new_staging` does, and remove what is staged there if no commit followed."""
+        where = self.new_staging()
+        try:
+            yield where
+        except Exception:
+            # A commit in force needs its files, also if it was not carried out.
+            if not self._numbered(self.state.commits + 1).exists():
+                where.remove()
+            raise
 
     def new_gap_log(self) -> Path | None:
         """Return a directory name for a job to note gaps in, None if they are to fail the job."""

@@ -207,13 +207,25 @@ class _Run:
         self._decode()
         self._compact_and_prove(all_of_them=True)
 
-    def _decode(self) -> None:
-        if self._decoding.is_on:
-            with self._progress.step("decode") as step:
-                self._decoding.catch_up()
-                lines = self._decoding.lines()
-                rows, bad = (sum(getattr(one, name) for one in lines) for name in _DECODED)
-                step.outcome = f"{rows:,} rows, {bad:,} undecodable"
+    def _decode(self, stopped: threading.Event | None = None) -> None:
+        """Decode all that waits; with `stopped`, of a stream, a batch of each topic until it is set."""
+        if not self._decoding.is_on:
+            return
+        if stopped is not None and not self._decoding.waits(also_failing=True):
+            self._decoding.catch_up()
+            return
+        with self._progress.step("decode") as step:
+            done = 0
+            for count in self._decoding.batches(all_of_them=stopped is None):
+                done += count
+                step.advance(done)
+                if stopped is not None:
+                    self._show()
+                    if stopped.is_set():
+                        break
+            lines = self._decoding.lines()
+            rows, bad = (sum(getattr(one, name) for one in lines) for name in _DECODED)
+            step.outcome = f"{rows:,} rows, {bad:,} undecodable"
 
     def _stream(self, stopped: threading.Event) -> None:
         config = self._config
@@ -225,7 +237,8 @@ class _Run:
             while not stopped.is_set():
                 begun_s = self._monotonic()
                 self._next_batch(step, stopped)
-                self._decoding.catch_up()
+                if not stopped.is_set():
+                    self._decode(stopped)
                 self._show()
                 is_due = self._monotonic() >= proof_after_s
                 if is_due and not self._refused and not stopped.is_set():
@@ -233,7 +246,9 @@ class _Run:
                     self._show()
                     self._context.publish(self._report())
                     proof_after_s = self._monotonic() + config.proof_interval_s
-                stopped.wait(max(0.0, begun_s + config.interval_s - self._monotonic()))
+                # A backlog is decoded without a pause.
+                if not self._decoding.waits(also_failing=False):
+                    stopped.wait(max(0.0, begun_s + config.interval_s - self._monotonic()))
             step.outcome = _said(self._written)
 
     def _next_batch(self, step: Step, stopped: threading.Event) -> None:
@@ -292,9 +307,18 @@ class _Run:
         if suspects := self._compact():
             self._prove(all_of_them=all_of_them, suspects=suspects)
         self._source.safe({one.queue: one.to for one in self._archive.layout.load_safe()})
-        self._decoding.compact()
         self._publisher.expire()
-        self._decoding.expire()
+        self._tend_decoded()
+
+    def _tend_decoded(self) -> None:
+        """Compact the decoded tables and expire their snapshots."""
+        if self._decoding.is_on:
+            with self._progress.step("compact decoded tables") as step:
+                for done, _ in enumerate(self._decoding.compact(), 1):
+                    step.advance(done)
+            with self._progress.step("expire decoded snapshots") as step:
+                for done, _ in enumerate(self._decoding.expire(), 1):
+                    step.advance(done)
 
     def _prove(
         self, *, all_of_them: bool, everything: bool = False, suspects: Iterable[Hour] = ()

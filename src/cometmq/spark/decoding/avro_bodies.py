@@ -22,6 +22,7 @@ from cometmq.spark.decoding.readers import (
     BodySchema,
     Convert,
     Field,
+    FieldCount,
     Reader,
     converted_list,
     converted_map,
@@ -103,6 +104,7 @@ class _Nodes:
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
+        self._count = FieldCount()
 
     def node(self, schema: Any, within: tuple[str, ...]) -> _Node:
         if isinstance(schema, list):
@@ -137,6 +139,7 @@ class _Nodes:
         return _PLAIN.get(kind, _ANYTHING)
 
     def fields(self, record: Any, within: tuple[str, ...]) -> dict[str, _Node]:
+        self._count.add(len(record["fields"]))
         self._named[record["name"]] = record
         inner = (*within, record["name"])
         return {one["name"]: self.node(one["type"], inner) for one in record["fields"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -21,8 +22,10 @@ Wire = Literal["plain", "property", "confluent"]
 # Limits of the part of a batch that is decoded at once: the objects take some ten times the bytes of bodies.
 _MOST_ROWS: Final = 1000
 _MOST_BYTES: Final = 8 << 20
+MOST_SAMPLED_BYTES: Final = 8 << 20
 _MOST_LETTERS: Final = 1000
 _MAX_ID: Final = 2**31 - 1
+_MOST_DIGITS: Final = len(str(_MAX_ID))
 
 
 class _DoesNotFitError(Exception):
@@ -33,11 +36,11 @@ class _DoesNotFitError(Exception):
 class BodyDecoder:
     """Decodes bodies into these columns. It can be pickled.
 
-    schemas: by the ids that messages name; None is the key of the schema for bodies without an id.
-    wire: the place in which messages name an id. "property" also needs the column `properties`.
-    known_ids: each id has a schema of its own; if False, all bodies have the schema under None.
-    refused: for other ids, the reason for which their bodies do not fit.
-    elsewhere: the ids of rows that are left out, because another decoder has them.
+    schemas: by the ids that messages name; under None that of bodies without an id.
+    wire: where messages name an id. Of frames with "property" the column `properties` is read, too.
+    known_ids: whether each id has a schema of its own; if not, all bodies have that of None.
+    refused: the reasons why bodies of other ids do not fit, and of_others that of all further ids.
+    elsewhere: the ids whose rows are left out. takes_others: if not, so are all ids without a schema here.
     """
 
     columns: tuple[Column, ...]
@@ -45,7 +48,9 @@ class BodyDecoder:
     wire: Wire = "plain"
     known_ids: bool = False
     refused: Mapping[int, str] = field(default_factory=dict)
+    of_others: str = "it is not known"
     elsewhere: frozenset[int | None] = frozenset()
+    takes_others: bool = True
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
 
     @property
@@ -53,6 +58,12 @@ class BodyDecoder:
         """The columns that batches get: those of bodies, and the one with the reason for a body that does not fit."""
         made = [pa.field(column.name, arrow_type(column.kind)) for column in self.columns]
         return [*made, pa.field(REASON, TEXT)]
+
+    def is_for(self, schema_id: int | None) -> bool:
+        """Return whether a row that names this id is this decoder's."""
+        if self.takes_others:
+            return schema_id not in self.elsewhere
+        return schema_id in self.schemas
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of batches with the column `body`, in order, each with these columns behind its own.
@@ -72,10 +83,67 @@ class SchemaIds:
     wire: Wire
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the ids in each batch, each id once, in the column `id`. Messages without an id add none."""
+        """Yield the ids of each batch, each once, in the column `id`, and in `messages` how many name it."""
         for batch in batches:
-            ids = {one for one in ids_of(batch, self.wire) if one is not None}
-            yield pa.record_batch({"id": pa.array(sorted(ids), pa.int64())})
+            found = Counter(one for one in ids_of(batch, self.wire) if one is not None)
+            counts = pa.array(found.values(), pa.int64())
+            yield pa.record_batch({"id": pa.array(found, pa.int64()), "messages": counts})
+
+
+class Sample:
+    """Takes bodies until there are `count`, or MOST_SAMPLED_BYTES of them: whoever infers a schema holds all
+    of them, as objects of ten times their bytes. It can be pickled.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._bytes_left = MOST_SAMPLED_BYTES
+
+    def taken(self, bodies: Iterable[bytes | None]) -> Iterator[bytes]:
+        """Yield the first of these bodies. One that alone is beyond the bytes is left out."""
+        for body in bodies:
+            found = body or b""
+            if len(found) > MOST_SAMPLED_BYTES:
+                continue
+            if not self._left or len(found) > self._bytes_left:
+                self._left = 0
+                return
+            self._left -= 1
+            self._bytes_left -= len(found)
+            yield bytes(found)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield bodies of batches in the column `body`."""
+        for batch in batches:
+            for part in _parts(batch):
+                found = list(self.taken(part.column("body").to_pylist()))
+                yield pa.record_batch({"body": pa.array(found, pa.binary())})
+                if not self._left:
+                    return
+
+
+@dataclass(frozen=True)
+class FittingIds:
+    """Finds the ids by whose schemas a body can be read. It can be pickled."""
+
+    wire: Wire
+    schemas: Mapping[int | None, BodySchema]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the column `id`, and `reason`: why a body of this id does not fit, null if one does."""
+        work = _Work(BodyDecoder((), self.schemas, self.wire, known_ids=True))
+        found: dict[int, str | None] = {}
+        for batch in batches:
+            for part in _parts(batch):
+                bodies = part.column("body").to_pylist()
+                for body, schema_id in zip(bodies, ids_of(part, self.wire), strict=True):
+                    if schema_id is None or schema_id not in self.schemas:
+                        continue
+                    if found.get(schema_id, "") is not None:
+                        _, found[schema_id] = work.row(body, schema_id)
+        yield pa.record_batch(
+            {"id": pa.array(found, pa.int64()), "reason": pa.array(found.values(), TEXT)}
+        )
 
 
 def ids_of(batch: pa.RecordBatch, wire: Wire) -> list[int | None]:
@@ -87,9 +155,11 @@ def ids_of(batch: pa.RecordBatch, wire: Wire) -> list[int | None]:
         return [None] * len(bodies)
     found: list[int | None] = []
     for properties in batch.column("properties").to_pylist():
-        text = dict(properties or ()).get(p.SCHEMA_ID, "")
-        is_id = text.isascii() and text.isdigit() and int(text[:11]) <= _MAX_ID
-        found.append(int(text) if is_id else None)
+        text = dict(properties or ()).get(p.SCHEMA_ID) or ""
+        # The length first: producers choose the text, and Python raises for thousands of digits.
+        is_id = len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit()
+        schema_id = int(text) if is_id else _MAX_ID + 1
+        found.append(schema_id if schema_id <= _MAX_ID else None)
     return found
 
 
@@ -104,21 +174,21 @@ class _Work:
 
     def decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         ids = ids_of(batch, self._decoder.wire)
-        if any(one in self._decoder.elsewhere for one in ids):
-            stay = [one not in self._decoder.elsewhere for one in ids]
+        stay = [self._decoder.is_for(one) for one in ids]
+        if not all(stay):
             batch = batch.filter(pa.array(stay))
             ids = [one for one, stays in zip(ids, stay, strict=True) if stays]
         rows: list[dict[str, Any] | None] = []
         reasons: list[str | None] = []
         for body, schema_id in zip(batch.column("body").to_pylist(), ids, strict=True):
-            row, reason = self._row(body, schema_id)
+            row, reason = self.row(body, schema_id)
             rows.append(row)
             reasons.append(reason)
         values = self._array(rows, reasons)
         arrays = [*batch.columns, *values.flatten(), pa.array(reasons, TEXT)]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*batch.schema, *self._fields]))
 
-    def _row(
+    def row(
         self, body: bytes | None, schema_id: int | None
     ) -> tuple[dict[str, Any] | None, str | None]:
         try:
@@ -144,7 +214,12 @@ class _Work:
             body = framing.without_prefix(body)
         reader, names, has_path = self._reader(schema_id)
         if has_path:
-            _, body = framing.split_path(body)
+            path, body = framing.split_path(body)
+            if tuple(path) not in reader.paths:
+                raise _DoesNotFitError(
+                    f"the body is another message of the schema's file: the one at {path!s:.100}, and "
+                    f"the message that is decoded is at {sorted(map(list, reader.paths))}"
+                )
         value = reader.read(body)
         return {names[field]: found for field, found in value.items()}
 
@@ -155,7 +230,7 @@ class _Work:
             if schema is None:
                 if schema_id is None:
                     raise _DoesNotFitError(f"the message has no property {p.SCHEMA_ID} with an id")
-                reason = decoder.refused.get(schema_id, "no schema with this id is known")
+                reason = decoder.refused.get(schema_id, decoder.of_others)
                 raise _DoesNotFitError(f"schema {schema_id}: {reason}")
             reader = reader_of(schema)
             has_path = decoder.wire == "confluent" and schema.kind == "PROTOBUF"

@@ -89,7 +89,14 @@ def _merged(old: pa.DataType, new: pa.DataType, where: str) -> pa.DataType:
         return old
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         fields = {field.name: field.type for field in old}
+        spelt = {name.casefold(): name for name in fields}
         for field in new:
+            other = spelt.setdefault(field.name.casefold(), field.name)
+            if other != field.name:
+                raise IllegalArgumentError(
+                    f"the field {where}.{field.name} of the schema is {other} in the table, and engines do "
+                    "not distinguish case"
+                )
             before = fields.get(field.name, field.type)
             fields[field.name] = _merged(before, field.type, f"{where}.{field.name}")
         return pa.struct(list(fields.items()))

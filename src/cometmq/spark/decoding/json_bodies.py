@@ -25,6 +25,7 @@ from cometmq.spark.decoding.readers import (
     BodySchema,
     Convert,
     Field,
+    FieldCount,
     Reader,
     converted_list,
     converted_map,
@@ -34,7 +35,6 @@ from cometmq.spark.decoding.readers import (
 # An integer outside this range is no bigint.
 _Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-_MOST_FIELDS: Final = 2000
 _MOST_DEPTH: Final = 30
 # Python's types by their names in JSON.
 _JSON_TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "string"}
@@ -115,7 +115,7 @@ class _Nodes:
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
-        self._fields = 0
+        self._count = FieldCount()
 
     def node(self, schema: Any, within: tuple[str, ...]) -> _Node:
         found, within = self.resolved(schema, within)
@@ -146,11 +146,7 @@ class _Nodes:
     ) -> tuple[Any, dict[str, _Node]]:
         """Return the type by which msgspec checks an object, and the nodes of its properties."""
         properties = _properties_of(schema)
-        self._fields += len(properties)
-        if self._fields > _MOST_FIELDS:
-            raise IllegalArgumentError(
-                f"the schema has more than {_MOST_FIELDS} properties, the limit: leave out those without a use"
-            )
+        self._count.add(len(properties))
         required = set(schema.get("required", ()))
         inner = {name: self.node(each, (*within, name)) for name, each in properties.items()}
         checked: dict[str, Any] = {

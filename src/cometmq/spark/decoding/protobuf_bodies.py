@@ -18,7 +18,7 @@ from cometmq.errors import IllegalArgumentError
 from cometmq.extras import needs
 from cometmq.runtime.spelling import did_you_mean
 from cometmq.spark.decoding import kinds
-from cometmq.spark.decoding.readers import VALUE, BodySchema, Convert, Field, Reader
+from cometmq.spark.decoding.readers import VALUE, BodySchema, Convert, Field, FieldCount, Reader
 
 
 class _Node(NamedTuple):
@@ -60,7 +60,7 @@ def reader(schema: BodySchema) -> Reader:
     # The pool raises TypeError, the decoder of descriptors an error of its own, and so on.
     except (ValueError, TypeError, KeyError, DecodeError, binascii.Error) as error:
         raise IllegalArgumentError(f"it is no Protobuf schema: {str(error)[:500]}") from error
-    inner = _fields(made.DESCRIPTOR, (made.DESCRIPTOR.full_name,))
+    inner = _fields(made.DESCRIPTOR, (made.DESCRIPTOR.full_name,), FieldCount())
     if not inner:
         raise IllegalArgumentError(
             f"the message {name} has no fields, so there is nothing to decode: name another message"
@@ -74,11 +74,34 @@ def reader(schema: BodySchema) -> Reader:
         return whole(value)
 
     numbers = {one.name: str(one.number) for one in made.DESCRIPTOR.fields}
-    return Reader({n: Field(n, node.kind, (numbers[n],)) for n, node in inner.items()}, read)
+    fields = {n: Field(n, node.kind, (numbers[n],)) for n, node in inner.items()}
+    return Reader(fields, read, _paths_to(file, name))
 
 
-def _fields(descriptor: Any, within: tuple[str, ...]) -> dict[str, _Node]:
-    return {one.name: _field(one, within) for one in descriptor.fields}
+def _paths_to(file: Any, name: str) -> frozenset[tuple[int, ...]]:
+    """Return the paths of indexes that stand for a message of a file, and for no other one.
+
+    A map is a hidden message. Confluent's serializers for Java leave it out when they count nested messages,
+    those for Go and Python count it.
+    """
+    owners: dict[tuple[int, ...], set[str]] = {}
+    package = f"{file.package}." if file.package else ""
+    for counts_maps in (True, False):
+        found: list[tuple[tuple[int, ...], str, Any]] = [((), package, file.message_type)]
+        while found:
+            path, scope, messages = found.pop()
+            listed = [one for one in messages if counts_maps or not one.options.map_entry]
+            for at, message in enumerate(listed):
+                if message.options.map_entry:
+                    continue
+                owners.setdefault((*path, at), set()).add(scope + message.name)
+                found.append(((*path, at), f"{scope}{message.name}.", message.nested_type))
+    return frozenset(path for path, names in owners.items() if names == {name})
+
+
+def _fields(descriptor: Any, within: tuple[str, ...], count: FieldCount) -> dict[str, _Node]:
+    count.add(len(descriptor.fields))
+    return {one.name: _field(one, within, count) for one in descriptor.fields}
 
 
 def _record(descriptor: Any, nodes: dict[str, _Node]) -> Callable[[Any], dict[str, Any]]:
@@ -98,14 +121,14 @@ def _record(descriptor: Any, nodes: dict[str, _Node]) -> Callable[[Any], dict[st
     return convert
 
 
-def _field(field: Any, within: tuple[str, ...]) -> _Node:
+def _field(field: Any, within: tuple[str, ...], count: FieldCount) -> _Node:
     message = field.message_type
     if message is not None and message.GetOptions().map_entry:
         key, value = message.fields_by_name["key"], message.fields_by_name["value"]
-        node = _single(value, within)
+        node = _single(value, within, count)
         text = _text_key if key.type == key.TYPE_BOOL else str
         return _Node(pa.map_(kinds.TEXT, node.kind), _pairs(node.convert, text))
-    node = _single(field, within)
+    node = _single(field, within, count)
     if not field.is_repeated:
         return node
     inner = node.convert
@@ -124,10 +147,10 @@ def _pairs(inner: Convert, text: Callable[[Any], str]) -> Convert:
     return lambda values: [(text(key), inner(one)) for key, one in values.items()]
 
 
-def _single(field: Any, within: tuple[str, ...]) -> _Node:
+def _single(field: Any, within: tuple[str, ...], count: FieldCount) -> _Node:
     """Return the node of one value of a field."""
     if field.message_type is not None:
-        return _message(field.message_type, within)
+        return _message(field.message_type, within, count)
     if field.enum_type is not None:
         names = {value.number: value.name for value in reversed(field.enum_type.values)}
         return _Node(kinds.TEXT, lambda number: names.get(number, str(number)))
@@ -144,20 +167,20 @@ def _single(field: Any, within: tuple[str, ...]) -> _Node:
     return _Node(kinds.WHOLE, None)
 
 
-def _message(descriptor: Any, within: tuple[str, ...]) -> _Node:
+def _message(descriptor: Any, within: tuple[str, ...], count: FieldCount) -> _Node:
     name = descriptor.full_name
     if name == "google.protobuf.Timestamp":
         from datetime import UTC
 
         return _Node(kinds.MOMENT, lambda value: value.ToDatetime(UTC))
     if descriptor.file.name == _WRAPPERS:
-        node = _single(descriptor.fields_by_name[VALUE], within)
+        node = _single(descriptor.fields_by_name[VALUE], within, count)
         inner = node.convert
         return _Node(node.kind, lambda one: one.value if inner is None else inner(one.value))
     if name in _AS_TEXT or name in within or not descriptor.fields:
         from google.protobuf.json_format import MessageToJson
 
         return _Node(kinds.TEXT, lambda value: MessageToJson(value, indent=None))
-    inner_nodes = _fields(descriptor, (*within, name))
+    inner_nodes = _fields(descriptor, (*within, name), count)
     struct = kinds.struct_of({one: node.kind for one, node in inner_nodes.items()})
     return _Node(struct, _record(descriptor, inner_nodes))

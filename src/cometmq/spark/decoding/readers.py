@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 
-from cometmq.errors import IllegalArgumentError
+from cometmq.errors import ConfigError, IllegalArgumentError
 
 Kind = Literal["JSON", "AVRO", "PROTOBUF"]
 # Converts a value from the library of a format to the value for Arrow. None: both are the same.
@@ -21,6 +21,8 @@ Convert = Callable[[Any], Any] | None
 VALUE: Final = "value"
 # A worker meets fewer schemas than this at a time.
 _KEPT: Final = 256
+# A type that is named twice counts twice, because it becomes two columns: a short text can name 2^60.
+MOST_FIELDS: Final = 2000
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,38 @@ class Field:
     names: tuple[str, ...]
 
 
+class FieldCount:
+    """Counts the fields of one schema."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, count: int) -> None:
+        """Add fields. Raise IllegalArgumentError beyond MOST_FIELDS."""
+        self._count += count
+        if self._count > MOST_FIELDS:
+            raise IllegalArgumentError(
+                f"the schema has more than {MOST_FIELDS} fields, the limit MOST_FIELDS, where those of a type "
+                "count wherever it is named; leave out those that nobody asks for",
+                limit="MOST_FIELDS",
+            )
+
+
 class Reader:
-    """Reads bodies of one schema. `read` raises any exception for a body that does not fit."""
+    """Reads bodies of one schema. `read` raises any exception for a body that does not fit.
+
+    paths: of a Protobuf message, the indexes by which Confluent's frames name it in its file.
+    """
 
     def __init__(
-        self, fields: Mapping[str, Field], read: Callable[[bytes], dict[str, Any]]
+        self,
+        fields: Mapping[str, Field],
+        read: Callable[[bytes], dict[str, Any]],
+        paths: frozenset[tuple[int, ...]] = frozenset(),
     ) -> None:
         self.fields = fields
         self.read = read
+        self.paths = paths
 
 
 @lru_cache(_KEPT)
@@ -73,7 +99,19 @@ def reader_of(schema: BodySchema) -> Reader:
         raise IllegalArgumentError(
             f"the kind of a schema is JSON, AVRO or PROTOBUF, not {schema.kind}"
         )
-    return reader(schema)
+    try:
+        return reader(schema)
+    except (ConfigError, IllegalArgumentError):
+        raise
+    except RecursionError as error:
+        raise IllegalArgumentError(
+            f"it is no {schema.kind} schema that can be read: it is nested deeper than Python's recursion "
+            "limit allows"
+        ) from error
+    except Exception as error:  # schemas of registries hold anything anywhere
+        raise IllegalArgumentError(
+            f"it is no {schema.kind} schema that can be read: {type(error).__name__}: {str(error)[:500]}"
+        ) from error
 
 
 def converted_record(converts: Mapping[str, tuple[str, Convert]]) -> Convert:

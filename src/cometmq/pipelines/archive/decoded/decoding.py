@@ -4,6 +4,8 @@ The tables are an archive of their own below `_decoded`. Its hours have the name
 and its offsets are those of the archived messages that were decoded. One commit brings the rows of a batch,
 both those that fit and those that do not. So each message is in one of its topic's tables, once, whichever
 process is killed. A batch is committed only if it has as many rows as there are archived messages.
+
+Longer than 500 lines: a batch's offsets, schemas, files, check and commit follow from one state.
 """
 
 from __future__ import annotations
@@ -11,11 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from msgspec.structs import replace
 
-from cometmq.errors import ConfigError, StoreCorruptError, UndecodableError
+from cometmq.errors import (
+    ConfigError,
+    SchemaRegistryError,
+    StoreCorruptError,
+    UndecodableError,
+)
 from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.payloads.by_topic import ByTopic, is_pattern
@@ -25,6 +32,7 @@ from cometmq.pipelines.archive.decoded.definitions import (
     UNDECODABLE,
     DecodedTable,
     Definitions,
+    names_of,
 )
 from cometmq.pipelines.archive.decoded.lines import DecodedLine
 from cometmq.pipelines.archive.decoded.publishing import DecodedPublisher
@@ -48,15 +56,20 @@ from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.pipelines.configuration import Decode
 from cometmq.pipelines.locations import Location
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
-from cometmq.spark.decoding.batches import BodyDecoder
+from cometmq.spark.decoding.batches import BodyDecoder, FittingIds
 from cometmq.spark.decoding.json_bodies import MOST_SAMPLED, inferred
+from cometmq.spark.decoding.kinds import plain_name
 from cometmq.spark.decoding.readers import BodySchema
 from cometmq.spark.live.admission import shared
 from cometmq.spark.live.plan import Range
 
 log = get_logger(__name__)
 
-# By hour and name, the figures of files that were read back.
+# The registry is asked for so many schemas, one after the other, and workers get all of them.
+MOST_IDS: Final = 200
+_BEYOND: Final = f"it is not among the {MOST_IDS} schemas that most messages of its batch name, the limit MOST_IDS"
+
+# The figures of files that were read back, by hour and name.
 Read = dict[tuple[Hour, str], list[Figures]]
 
 
@@ -83,6 +96,7 @@ class Decoding:
                     f"[decode.{key}]: table is {rule.table!r}, but each topic of a pattern has a table of "
                     "its own: leave table out"
                 )
+        _check_names(rules)
         self._rules = ByTopic({key: DecodeRule(key, rule) for key, rule in rules.items()})
         self.is_on = bool(rules)
         self._work = work
@@ -94,6 +108,8 @@ class Decoding:
         # Files without a message that waits for its decoding.
         self._done: set[tuple[Hour, str]] = set()
         self._problems: dict[str, str] = {}
+        # The failures of registries in this round, by their addresses: each takes seconds to find out.
+        self._silent: dict[str, SchemaRegistryError] = {}
 
     def __enter__(self) -> Self:
         """Open the tables, and publish commits that earlier runs did not. Raise ConfigError as an archive does."""
@@ -116,46 +132,50 @@ class Decoding:
         self._stack.__exit__(kind, error, trace)
 
     def catch_up(self) -> None:
-        """Decode the archived messages that are not decoded yet, batch by batch, and remove the rows of hours
-        that have left the archive.
+        """Decode all that is archived and not decoded."""
+        for _ in self.batches(all_of_them=True):
+            pass
 
-        Call it after each batch of an archive or of a stream. If the decoding of a topic fails, the archive
-        and the other topics go on, and the next call decodes the rest; `lines` have the reason. Raise
-        ConfigError for a fault that only the user can repair.
+    def batches(self, *, all_of_them: bool) -> Iterator[int]:
+        """Decode a batch of each topic, or all that waits, and yield after each batch how many messages it had.
+
+        Then forget hours that the archive has not any more, and publish. If a topic fails, the others go on,
+        and the next call begins with what it left; `lines` have the reason. Raise ConfigError if another
+        process has taken over, or an extra is missing.
         """
         if not self.is_on:
             return
-        for topic in sorted({state.topic for state in self._archive.state.queues}):
-            if (rule := self._rules.of(topic)) is None:
-                continue
-            try:
-                while ranges := self._waiting(topic):
-                    self._write(topic, rule, ranges)
-            except ConfigError:
-                raise
-            except Exception as error:  # noqa: BLE001 - Spark raises what its tasks and the disk raise
-                said = str(error).strip().partition("\n")[0][:300]
-                self._problems[topic] = f"{type(error).__name__}: {said}"
-                log.warning(
-                    "decoding failed, so messages wait for it; the archive goes on",
-                    topic=topic,
-                    reason=self._problems[topic],
-                )
-            else:
-                self._problems.pop(topic, None)
-        self._follow_removals()
-        self._publisher.publish()
+        topics = sorted({state.topic for state in self._archive.state.queues})
+        while topics:
+            self._silent.clear()
+            left = []
+            for topic in topics:
+                if count := self._decode(topic):
+                    left.append(topic)
+                    yield count
+            self._follow_removals()
+            self._publisher.publish()
+            topics = left if all_of_them else []
 
-    def compact(self) -> None:
-        """Join small files of the tables."""
+    def waits(self, *, also_failing: bool) -> bool:
+        """Return whether messages wait to be decoded, of topics whose last batch failed only if asked for."""
+        return self.is_on and any(
+            self._rules.of(topic) is not None
+            and (also_failing or topic not in self._problems)
+            and bool(self._waiting(topic))
+            for topic in {state.topic for state in self._archive.state.queues}
+        )
+
+    def compact(self) -> Iterator[None]:
+        """Join small files of the tables, and yield after each hour."""
         if self.is_on:
-            self._work.compact(self._tables)
+            yield from self._work.compact(self._tables)
             self._publisher.publish()
 
-    def expire(self) -> None:
-        """Expire snapshots of the published tables that are older than the history."""
+    def expire(self) -> Iterator[None]:
+        """Expire snapshots of the published tables that are older than the history, and yield after each table."""
         if self.is_on:
-            self._publisher.expire()
+            yield from self._publisher.expire()
 
     def problems(self, *, everything: bool) -> list[Problem]:
         """Return the files of the tables that have changed since they were written.
@@ -207,6 +227,28 @@ class Decoding:
 
     # Inside: batches
 
+    def _decode(self, topic: str) -> int:
+        """Decode the topic's next batch. Return how many messages it had, 0 if none waits or it failed."""
+        rule = self._rules.of(topic)
+        if rule is None:
+            return 0
+        try:
+            if ranges := self._waiting(topic):
+                self._write(topic, rule, ranges)
+        except ConfigError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Spark raises what its tasks and the disk raise
+            said = str(error).strip().partition("\n")[0][:300]
+            self._problems[topic] = f"{type(error).__name__}: {said}"
+            log.warning(
+                "messages wait to be decoded, and the archive goes on",
+                topic=topic,
+                reason=self._problems[topic],
+            )
+            return 0
+        self._problems.pop(topic, None)
+        return sum(end - start for start, end in ranges.values())
+
     def _waiting(self, topic: str) -> dict[MessageQueue, Range]:
         """Return the range of offsets of each queue in the topic's next batch."""
         known = self._tables.state.by_queue()
@@ -227,9 +269,25 @@ class Decoding:
     def _write(self, topic: str, rule: DecodeRule, ranges: Ranges) -> None:
         """Decode the topic's messages of these offsets, and commit them."""
         tables = self._tables
-        staged = tables.new_staging()
+        with tables.staging() as staged:
+            schemas, forms = self._staged(topic, rule, ranges, staged)
+            number = tables.state.next_batch
+            found = _with_forms(staged_files(staged, batch_name(number), number, 0), forms)
+            read: Read = {}
+            for form in set(forms.values()):
+                read |= read_back(self._work.figures, staged, found, schemas[form])
+            self._check(ranges, read)
+            tables.commit(self._commit_of(ranges, schemas, staged, found, read))
+        if not self._waiting(topic):
+            others = {place for place in self._done if place[0].topic != topic}
+            self._done = others | self._all_files(topic).keys()
+
+    def _staged(
+        self, topic: str, rule: DecodeRule, ranges: Ranges, staged: Location
+    ) -> tuple[dict[int, Schema], dict[str, int]]:
+        """Write the files of a batch to `staged`. Return all schemas, and the numbers of those by table."""
         forms: dict[str, int] = {}
-        schemas = dict(tables.schemas)
+        schemas = dict(self._tables.schemas)
         if files := self._files(topic, ranges):
             for table, decoder in self._decoders(topic, rule, files, ranges):
                 columns = {table.name: table.all_columns, table.name_of_bad: UNDECODABLE}
@@ -243,16 +301,7 @@ class Decoding:
                     (table.name, schemas[forms[table.name]]),
                     (table.name_of_bad, schemas[forms[table.name_of_bad]]),
                 )
-        number = tables.state.next_batch
-        found = _with_forms(staged_files(staged, batch_name(number), number, 0), forms)
-        read: Read = {}
-        for form in set(forms.values()):
-            read |= read_back(self._work.figures, staged, found, schemas[form])
-        self._check(ranges, read)
-        tables.commit(self._commit_of(ranges, schemas, staged, found, read))
-        if not self._waiting(topic):
-            others = {place for place in self._done if place[0].topic != topic}
-            self._done = others | self._all_files(topic).keys()
+        return schemas, forms
 
     def _all_files(self, topic: str) -> dict[tuple[Hour, str], DataFile]:
         return {
@@ -287,8 +336,7 @@ class Decoding:
         """
         base = self._archive.layout.data
         if rule.registry is not None:
-            ids = self._work.schema_ids(base, files, ranges, rule.wire)
-            return self._registered(topic, rule, ids)
+            return self._registered(topic, rule, files, ranges)
         tables = self._definitions.of(topic)
         schema = rule.schema
         if schema is None and tables:
@@ -306,19 +354,48 @@ class Decoding:
         return [(table, BodyDecoder(table.columns, {None: schema}, rule.wire))]
 
     def _registered(
-        self, topic: str, rule: DecodeRule, ids: set[int]
+        self, topic: str, rule: DecodeRule, files: Sequence[Location], ranges: Ranges
     ) -> list[tuple[DecodedTable, BodyDecoder]]:
-        """Return the tables for messages that name these ids. The first one gets messages without a schema."""
+        """Return the tables for messages that name schemas. The first gets those without a usable one."""
+        base = self._archive.layout.data
+        assert rule.registry is not None, "asked for by the caller"
+        address = rule.registry.address
+        if address in self._silent:
+            raise self._silent[address]
         schemas: dict[int, BodySchema] = {}
         refused = {}
-        for schema_id in sorted(ids):
-            found = rule.registered(schema_id)
+        for schema_id in sorted(self._work.schema_ids(base, files, ranges, rule.wire, MOST_IDS)):
+            try:
+                found = rule.registered(schema_id)
+            except SchemaRegistryError as error:
+                self._silent[address] = error
+                raise
             if isinstance(found, str):
                 refused[schema_id] = found
             else:
                 schemas[schema_id] = found
-        for schema in schemas.values():
-            self._definitions.table_for(topic, schema, rule.table)
+        # Any producer may name any id, so a schema counts only when it has read a body.
+        new: dict[int | None, BodySchema] = {
+            schema_id: schema
+            for schema_id, schema in schemas.items()
+            if self._definitions.known(topic, schema) is None
+        }
+        if new:
+            found_by = self._work.reasons(base, files, ranges, FittingIds(rule.wire, new))
+            fitting = {schema_id for schema_id, reason in found_by if reason is None}
+            refused |= {
+                schema_id: f"no body of it can be read: {reason}"
+                for schema_id, reason in found_by
+                if schema_id not in fitting
+            }
+        for schema_id in [one for one in schemas if one not in refused]:
+            try:
+                self._definitions.table_for(topic, schemas[schema_id], rule.table)
+            except UndecodableError as error:
+                if not self._definitions.of(topic):
+                    raise
+                refused[schema_id] = str(error)
+        schemas = {one: schema for one, schema in schemas.items() if one not in refused}
         tables = self._definitions.of(topic)
         if not tables:
             raise UndecodableError(
@@ -335,17 +412,17 @@ class Decoding:
         made = []
         for table in used:
             own = of_table[table]
-            # Rows without a schema belong to exactly one of the decoders.
-            others: set[int | None] = {one for one in schemas if one not in own}
-            if table is not used[0]:
-                others |= {None, *refused}
+            # Rows without a schema belong to one of the decoders.
+            others = frozenset(one for one in schemas if one not in own)
             decoder = BodyDecoder(
                 table.columns,
                 {schema_id: schemas[schema_id] for schema_id in own},
                 rule.wire,
                 known_ids=True,
                 refused=refused,
-                elsewhere=frozenset(others),
+                of_others=_BEYOND,
+                elsewhere=others,
+                takes_others=table is used[0],
             )
             made.append((table, decoder))
         return made
@@ -450,6 +527,22 @@ class Decoding:
         return DecodedLine(
             topic, names, rows=rows, undecodable=bad, problem=self._problems.get(topic)
         )
+
+
+def _check_names(rules: Mapping[str, Decode]) -> None:
+    """Raise ConfigError if two topics that the rules name would have one table."""
+    owners: dict[str, str] = {}
+    for topic, rule in rules.items():
+        if is_pattern(topic):
+            continue
+        table = rule.table or plain_name(topic)
+        for name in names_of(table):
+            other = owners.setdefault(name.casefold(), topic)
+            if other != topic:
+                raise ConfigError(
+                    f"[decode.{topic}]: its table would be {table}, as the one of [decode.{other}] or of "
+                    f"its undecodable bodies: give [decode.{topic}] another name as `table`"
+                )
 
 
 def _count(span: Range, gaps: Iterable[Range]) -> int:

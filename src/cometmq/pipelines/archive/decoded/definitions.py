@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from cometmq.errors import ConfigError, IllegalArgumentError
+from cometmq.errors import IllegalArgumentError, UndecodableError
 from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.archive.layout import Layout, load
 from cometmq.pipelines.archive.tables.columns import TABLE
@@ -31,6 +31,11 @@ MOST_VERSIONS: Final = 100
 MESSAGE: Final = {name: kind for name, kind in TABLE.items() if name != "body"}
 # The columns of the bodies that do not fit.
 UNDECODABLE: Final = {**TABLE, REASON: "string"}
+
+
+def names_of(table: str) -> tuple[str, str]:
+    """Return the names that a topic takes whose table has this name."""
+    return table, table + _BAD
 
 
 class DecodedTable(msgspec.Struct, frozen=True):
@@ -69,17 +74,21 @@ class Definitions:
         """Return the topic of the table with a name. It may be a table for bodies that do not fit."""
         return next((one.topic for one in self.tables if name in (one.name, one.name_of_bad)), None)
 
+    def known(self, topic: str, schema: BodySchema) -> DecodedTable | None:
+        """Return the table that holds bodies of a schema, None if there is none."""
+        return next((one for one in reversed(self.of(topic)) if schema in one.schemas), None)
+
     def table_for(self, topic: str, schema: BodySchema, base: str | None) -> DecodedTable:
         """Return the table that holds bodies of a schema, and define it if there is none.
 
         The newest table of the topic gets the schema's new columns. If it cannot hold the schema's fields, a
         table of the next version is defined. `base` is the name of the first one, by default the topic's.
-        Raise ConfigError if another topic's table has the name, and for too many versions.
+        Raise UndecodableError for a name that another topic's table has, and for too many versions: both
+        depend on what is sent, so they stop no more than this topic or schema.
         """
+        if (table := self.known(topic, schema)) is not None:
+            return table
         tables = self.of(topic)
-        for table in reversed(tables):
-            if schema in table.schemas:
-                return table
         reader = reader_of(schema)
         newest = tables[-1] if tables else None
         if newest is not None and newest.schemas[0].kind == schema.kind:
@@ -97,9 +106,9 @@ class Definitions:
                 return self._put(replace(newest, columns=columns, schemas=schemas), newest)
         version = newest.version + 1 if newest else 1
         if version > MOST_VERSIONS:
-            raise ConfigError(
-                f"[decode] topic {topic} has {MOST_VERSIONS} versions of its table, the limit "
-                "MOST_VERSIONS: give it a schema that its newest table can hold"
+            raise UndecodableError(
+                f"[decode] topic {topic} has {MOST_VERSIONS} tables, the limit MOST_VERSIONS: decode its "
+                "bodies by one schema that changes as tables can"
             )
         first = tables[0].name if tables else base or plain_name(topic)
         name = first if version == 1 else f"{first}_v{version}"
@@ -116,12 +125,13 @@ class Definitions:
             for each in (table.name, table.name_of_bad)
             if table.topic != topic
         }
-        for each in (name, name + _BAD):
+        for each in names_of(name):
             other = taken.get(each.casefold())
             if other is not None:
-                raise ConfigError(
-                    f"[decode] topic {topic}: the name of its table {name} conflicts with the table "
-                    f"{other.name} of topic {other.topic}: set `table` in [decode.{topic}] to another name"
+                raise UndecodableError(
+                    f"[decode] topic {topic}: its table would be {name}, and topic {other.topic} has "
+                    f"the table {other.name}: give a table [decode.{topic}] with another name as "
+                    "`table`"
                 )
 
     def _put(self, table: DecodedTable, before: DecodedTable | None = None) -> DecodedTable:

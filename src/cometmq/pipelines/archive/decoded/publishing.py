@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.decoded.definitions import UNDECODABLE, Definitions
 from cometmq.pipelines.archive.tables.contents import Contents
@@ -44,9 +46,11 @@ class DecodedPublisher:
         for publisher in self._publishers.values():
             publisher.publish()
 
-    def expire(self) -> None:
+    def expire(self) -> Iterator[None]:
+        """Expire old snapshots, and yield after each table."""
         for publisher in self._publishers.values():
             publisher.expire()
+            yield
 
     # Inside
 

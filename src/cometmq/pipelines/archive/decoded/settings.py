@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from pathlib import Path
 from typing import Final
 
-from cometmq.errors import ConfigError, IllegalArgumentError
-from cometmq.payloads.registry import SchemaRegistry
+from cometmq.errors import ConfigError, IllegalArgumentError, SchemaRegistryError
+from cometmq.payloads.registry import Schema, SchemaRegistry
 from cometmq.pipelines.configuration import Decode
+from cometmq.runtime.portal import LoopThread
 from cometmq.spark.decoding.batches import Wire
 from cometmq.spark.decoding.readers import BodySchema, Kind, reader_of
 from cometmq.spark.secrets import Secret
 
+_loop: Final = LoopThread("cometmq-schemas")
+_starting: Final = threading.Lock()
+# Refused credentials say nothing of a schema, so messages wait for others.
+_LET_IN: Final = "401"
 _KINDS: Final[dict[str, Kind]] = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}
 
 
@@ -39,13 +43,17 @@ class DecodeRule:
     def registered(self, schema_id: int) -> BodySchema | str:
         """Return the registry's schema with an id, or the reason for which no body can be decoded by it.
 
-        Raise SchemaRegistryError if the registry does not answer.
+        Raise SchemaRegistryError if the registry does not answer, or only others.
         """
         registry = self.registry
         assert registry is not None, "only rules with a registry ask it"
-        # A thread of its own, because a notebook's thread already runs a loop.
-        with ThreadPoolExecutor(1) as pool:
-            found = pool.submit(lambda: asyncio.run(registry.schema(schema_id))).result()
+        try:
+            found = _ask(registry, schema_id)
+        except SchemaRegistryError as error:
+            # Error codes of registries begin with the HTTP status.
+            if error.retriable or str(error.code).startswith(_LET_IN):
+                raise
+            return str(error)
         if found is None:
             return f"the registry {registry.address} has no schema with this id"
         if found.kind != self._kind:
@@ -74,6 +82,17 @@ class DecodeRule:
         except IllegalArgumentError as error:
             raise ConfigError(f"{where}: {error}") from error
         return schema
+
+
+def _ask(registry: SchemaRegistry, schema_id: int) -> Schema | None:
+    """Ask a registry, in a loop of its own, because a notebook's thread runs one already.
+
+    The time of a question is bounded: what a registry sends byte by byte goes on in another thread.
+    """
+    with _starting:
+        if not _loop.running:
+            _loop.start()
+    return _loop.call(registry.schema(schema_id))
 
 
 def _registry_of(key: str, settings: Decode) -> SchemaRegistry | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from cometmq.model.queue import MessageQueue
@@ -15,7 +15,7 @@ from cometmq.pipelines.archive.schemas import Schema
 from cometmq.pipelines.archive.tables.columns import TABLE
 from cometmq.pipelines.locations import Location
 from cometmq.pipelines.small_tables import small_table
-from cometmq.spark.decoding.batches import BodyDecoder, SchemaIds, Wire
+from cometmq.spark.decoding.batches import BodyDecoder, FittingIds, Sample, SchemaIds, Wire
 from cometmq.spark.decoding.columns import REASON
 from cometmq.spark.decoding.frames import decoded, mapped
 from cometmq.spark.live.plan import Range
@@ -32,12 +32,17 @@ class Work(Protocol):
     def sample(
         self, base: Location, files: Sequence[Location], ranges: Ranges, count: int
     ) -> list[bytes]:
-        """Return the bodies of `count` messages, or of all if there are fewer."""
+        """Return so many bodies, as `Sample` takes them, or all if there are fewer."""
 
     def schema_ids(
-        self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
-    ) -> set[int]:
-        """Return the ids of schemas that messages name."""
+        self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire, most: int
+    ) -> list[int]:
+        """Return at most so many ids of schemas, those that most messages name first."""
+
+    def reasons(
+        self, base: Location, files: Sequence[Location], ranges: Ranges, fitting: FittingIds
+    ) -> list[tuple[int, str | None]]:
+        """Return the ids of schemas, each with the reason why a body of it cannot be read, or with None."""
 
     def write(
         self,
@@ -57,8 +62,8 @@ class Work(Protocol):
     def figures(self, base: Location, files: Sequence[Location], schema: Schema) -> Found:
         """Return the figures of files of decoded tables."""
 
-    def compact(self, archive: Archive) -> None:
-        """Join small files of an archive of decoded tables."""
+    def compact(self, archive: Archive) -> Iterator[None]:
+        """Join small files of an archive of decoded tables, and yield after each hour."""
 
 
 class SparkWork:
@@ -76,15 +81,27 @@ class SparkWork:
     def sample(
         self, base: Location, files: Sequence[Location], ranges: Ranges, count: int
     ) -> list[bytes]:
-        rows = self._rows(base, files, ranges).select("body").limit(count).collect()
-        return [bytes(row.body or b"") for row in rows]
+        rows = self._rows(base, files, ranges).select("body")
+        # Each worker takes a sample, and the driver one of theirs, partition by partition.
+        found = mapped(rows, Sample(count), "body binary").toLocalIterator()
+        return list(Sample(count).taken(row.body for row in found))
 
     def schema_ids(
-        self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire
-    ) -> set[int]:
+        self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire, most: int
+    ) -> list[int]:
+        from pyspark.sql import functions as F
+
         rows = self._rows(base, files, ranges).select("body", "properties")
-        found = mapped(rows, SchemaIds(wire), "id bigint").distinct().collect()
-        return {row.id for row in found}
+        found = mapped(rows, SchemaIds(wire), "id bigint, messages bigint")
+        counts = found.groupBy("id").agg(F.sum("messages").alias("messages"))
+        return [row.id for row in counts.orderBy(F.desc("messages"), "id").limit(most).collect()]
+
+    def reasons(
+        self, base: Location, files: Sequence[Location], ranges: Ranges, fitting: FittingIds
+    ) -> list[tuple[int, str | None]]:
+        rows = self._rows(base, files, ranges).select("body", "properties")
+        found = mapped(rows, fitting, "id bigint, reason string").collect()
+        return [(row.id, row.reason) for row in found]
 
     def write(
         self,
@@ -114,14 +131,14 @@ class SparkWork:
     def figures(self, base: Location, files: Sequence[Location], schema: Schema) -> Found:
         return figures(read_files(self._spark, base, files, schema), schema, by_file=True)
 
-    def compact(self, archive: Archive) -> None:
+    def compact(self, archive: Archive) -> Iterator[None]:
         if not self._compact_files:
             return
         compaction = Compaction(
             self._spark, archive, from_files=self._compact_files, target_bytes=self._target_bytes
         )
         for _ in compaction.run(compaction.due()):
-            pass
+            yield
 
     # Inside
 
