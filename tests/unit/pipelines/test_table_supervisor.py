@@ -16,6 +16,10 @@ from pathlib import Path
 import pytest
 from tests.waits import PROCESS_WAIT_S, eventually
 
+from cometmq.pipelines.table.days import Days
+from cometmq.pipelines.table.settings import Config
+from cometmq.pipelines.table.supervisor import Supervisor
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -128,7 +132,7 @@ def test_a_driver_that_is_late_is_killed_and_started_again(tmp_path: Path) -> No
     with service(tmp_path, "silent", "silent", "final enough") as one:
         assert one.ended() == 2
         assert one.lines[1].startswith(
-            "the driver ended: it showed no progress for 1 s (stalled_after); it is started again"
+            "the driver ended: it showed no progress for 3 s (stalled_after); it is started again"
         )
         assert all(map(is_gone, one.drivers()))
 
@@ -145,6 +149,23 @@ def test_it_gives_up_after_as_many_deaths_as_the_limit_says(tmp_path: Path) -> N
         assert one.day()["restart_count"] == 4
 
 
+def test_the_time_in_which_drivers_stand_still_begins_no_new_row_of_deaths(tmp_path: Path) -> None:
+    (tmp_path / "late").touch()
+    (tmp_path / "steady").touch()
+    with service(tmp_path, "silent", "silent", "final enough", max_restarts=1) as one:
+        assert one.ended() == 1
+        assert one.lines[-1].startswith("the driver ended 2 times in a row")
+
+
+def test_a_driver_that_gets_on_for_long_begins_a_new_row_of_deaths(tmp_path: Path) -> None:
+    (tmp_path / "steady").touch()
+    with service(tmp_path, "while", "while", "while", "work", max_restarts=1) as one:
+        eventually(lambda: len(one.drivers()) == 4, wait_s=PROCESS_WAIT_S)
+        assert [line.partition("(")[2] for line in one.lines[1:]] == [
+            "restart 1 of 1 in a row)"
+        ] * 3
+
+
 def test_what_a_restart_would_meet_again_ends_the_service(tmp_path: Path) -> None:
     with service(tmp_path, "wrong") as one:
         assert one.ended() == 2
@@ -153,6 +174,18 @@ def test_what_a_restart_would_meet_again_ends_the_service(tmp_path: Path) -> Non
     with service(tmp_path, "killed", "final the topic was made again") as one:
         assert one.ended() == 2
         assert one.lines[-1] == "the service ends, because a restart would meet the same"
+
+
+def test_a_stop_before_the_first_driver_starts_none(tmp_path: Path) -> None:
+    def stop(line: str) -> None:
+        assert line.startswith("metrics are served")
+        signal.raise_signal(signal.SIGTERM)
+
+    config = Config(path="/data/archive", topics=["orders"], metrics="127.0.0.1:0")
+    days = Days(tmp_path, config.freshness_s, stop)
+    started = tmp_path / "started"
+    assert Supervisor(config, ["touch", str(started)], stop, days).run() == 0
+    assert not started.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
