@@ -9,6 +9,8 @@ silent       notes a batch, and then nothing any more
 while        notes a batch, shows signs of life for twice STEADY_S, and kills itself
 fail TEXT    notes TEXT as its failure and hangs, as one does whose Java is gone
 final TEXT   notes TEXT as a failure that comes again, and ends with status 2
+given TEXT   notes TEXT as a failure by what is given, and ends with status 2
+held TEXT    notes TEXT as a failure by what another process holds, and ends with status 2
 wrong        ends with status 2
 look         notes a batch, and ends with status 1 when it is asked to: its report names something
 """
@@ -50,8 +52,9 @@ def drive(directory: Path) -> None:
     if act == "wrong":
         sys.stderr.write("what is given does not fit\n")
         sys.exit(2)
-    if act in ("fail", "final"):
-        notes.write(Note(failed=text, is_final=act == "final"))
+    if act in ("fail", "final", "given", "held"):
+        note = Note(failed=text, is_final=act == "final", is_given_wrong=act == "given")
+        notes.write(note)
         if act == "fail":
             time.sleep(1000)
         sys.exit(2)

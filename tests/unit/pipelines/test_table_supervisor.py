@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 from tests.waits import PROCESS_WAIT_S, eventually
 
+from cometmq.cli.pipeline.failure import sentence_of
+from cometmq.errors import ConfigError, DataLossError
 from cometmq.pipelines.table.days import Days
+from cometmq.pipelines.table.notes import VARIABLE, Notes, notes_of
 from cometmq.pipelines.table.settings import Config
 from cometmq.pipelines.table.supervisor import Supervisor
 
@@ -186,6 +189,66 @@ def test_a_stop_before_the_first_driver_starts_none(tmp_path: Path) -> None:
     started = tmp_path / "started"
     assert Supervisor(config, ["touch", str(started)], stop, days).run() == 0
     assert not started.exists()
+
+
+def test_what_is_given_is_wrong_only_while_no_driver_has_worked(tmp_path: Path) -> None:
+    away = "given the object store is away"
+    with service(tmp_path, away) as one:
+        assert one.ended() == 2
+        assert len(one.lines) == 1
+    (tmp_path / "started-0").unlink()
+    with service(tmp_path, "killed", away, "wrong", "work") as one:
+        eventually(lambda: len(one.drivers()) == 4, wait_s=PROCESS_WAIT_S)
+        assert "the object store is away; it is started again in" in one.lines[2]
+        assert "it ended with status 2; it is started again in" in "".join(one.lines)
+
+
+def test_an_archive_that_another_process_has_is_tried_again_up_to_the_limit(
+    tmp_path: Path,
+) -> None:
+    busy = "held another archive is at work"
+    with service(tmp_path, busy, "work", max_restarts=1) as one:
+        eventually(lambda: one.metrics().get("cometmq_table_batches_total") == 1.0)
+    for path in tmp_path.glob("started-*"):
+        path.unlink()
+    with service(tmp_path, busy, busy, max_restarts=1) as one:
+        assert one.ended() == 1
+        assert "the last cause: another archive is at work. Repair it" in one.lines[-1]
+
+
+def as_shown(error: Exception) -> Exception:
+    """Return what `said_in_a_sentence` makes of an archive's error."""
+    shown = sentence_of(error, Path("pipeline.toml"), "table") or error
+    shown.__cause__ = error
+    return shown
+
+
+def held() -> ConfigError:
+    error = ConfigError("another archive is at work")
+    error.__cause__ = BlockingIOError(11, "locked")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_final", "is_given_wrong"),
+    [
+        (as_shown(ConfigError("topics is []")), False, True),
+        (as_shown(held()), False, False),
+        (DataLossError("messages are gone"), True, False),
+        (OSError("the disk is full"), False, False),
+    ],
+)
+def test_a_driver_notes_whether_a_restart_could_help(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, is_final: bool, is_given_wrong: bool
+) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as noted, os.fdopen(writing, "wb") as pipe:
+        monkeypatch.setenv(VARIABLE, str(pipe.fileno()))
+        with pytest.raises(type(error)), Notes().failure_noted():
+            raise error
+        note = notes_of(noted.readline())
+    assert note is not None
+    assert (note.is_final, note.is_given_wrong) == (is_final, is_given_wrong)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

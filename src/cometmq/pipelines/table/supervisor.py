@@ -48,7 +48,8 @@ class Timing(NamedTuple):
 
 class End(NamedTuple):
     """How a driver ended. alive_until_s: its last sign of life, by the steady clock. is_final: no restart
-    could help. is_clean: it came to the end of its work.
+    could help. is_given_wrong: none could if this configuration has never worked. is_clean: it came to the
+    end of its work.
     """
 
     status: int
@@ -56,6 +57,7 @@ class End(NamedTuple):
     why: str
     alive_until_s: float
     is_final: bool = False
+    is_given_wrong: bool = False
     is_clean: bool = False
 
 
@@ -114,9 +116,11 @@ class Supervisor:
 
     def _next(self, end: End, woken: socket.socket) -> int | None:
         """Decide what follows the end of a driver: None for another one, else the exit status."""
-        if end.is_final or end.status == _GIVEN_WRONG:
+        has_worked = self.board.shown().figures is not None
+        # A place that is away for a while looks like one that was given wrong.
+        if end.is_final or (end.is_given_wrong and not has_worked):
             # The driver has said why.
-            if self.board.shown().figures is not None:
+            if has_worked:
                 self._say("the service ends, because a restart would meet the same")
             return end.status
         # The time in which it stood still says nothing good of it.
@@ -306,12 +310,13 @@ class _Watch:
             return End(status, Cause.STALLED, why, self._alive_until_s)
         if self._failure is not None:
             assert self._failure.failed is not None
-            why, is_final = self._failure.failed, self._failure.is_final
-            return End(status, Cause.FAILED, why, self._alive_until_s, is_final)
+            why, alive_until_s = self._failure.failed, self._alive_until_s
+            is_final, is_given_wrong = self._failure.is_final, self._failure.is_given_wrong
+            return End(status, Cause.FAILED, why, alive_until_s, is_final, is_given_wrong)
         if status < 0:
             why = f"{signal.Signals(-status).name} killed it"
             return End(status, Cause.KILLED, why, self._alive_until_s)
         # Status 1 of a pipeline that did its work says that its report names something to look at.
         why = f"it ended with status {status}"
-        is_clean = status in (0, 1)
-        return End(status, Cause.FAILED, why, self._alive_until_s, is_clean=is_clean)
+        is_given_wrong, is_clean = status == _GIVEN_WRONG, status in (0, 1)
+        return End(status, Cause.FAILED, why, self._alive_until_s, False, is_given_wrong, is_clean)
