@@ -56,5 +56,5 @@ async def test_a_connection_counts_from_its_header_on() -> None:
     slow.then()
     if balancers.waiting_count:
         slow.then()
-    assert served == [slow]
+    assert served == [cast("Arrival", slow)]
     assert slow.made_at >= before_s
