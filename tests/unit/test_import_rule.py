@@ -88,9 +88,11 @@ RULES: dict[str, frozenset[str]] = {
             "runtime.randomness",
         }
     ),
-    # `rebuild` makes the store's own files; `audit` and `redrive` ask brokers what is theirs.
+    # `rebuild` makes the store's own files; `audit` and `redrive` ask brokers what is theirs. A service
+    # serves its metrics as servers do.
     "pipelines": frozenset(
         {
+            "remoting.http.http_server",
             "spark",
             "bulk",
             "admin",

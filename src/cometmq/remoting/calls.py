@@ -6,8 +6,9 @@
     on its way     the connection is lost               raises ConnectionLostError
     over           its answer comes after all           the answer is dropped
 
-One timer looks for calls with a timeout that is over. A timer for each call would cost a sender of many
-messages more than the send of its request, and nearly all of these timers would be cancelled.
+One timer looks for calls that are over: a timer for each call costs a sender of many messages more than
+the send of its request, and nearly all of them are cancelled. A look costs time for each call that waits,
+so the more wait, the longer it is to the next look, and a call may time out so much late.
 
 For the loop's thread only.
 """
@@ -35,6 +36,9 @@ UNASKED: Final = -1
 _LATE_S: Final = 0.05
 # A timer of uvloop may fire this much too early.
 _TICK_S: Final = 0.001
+# The time from one look to the next, for each call that waits: ten times what a look costs, and less than
+# _LATE_S with as many calls as may wait. No clock measures the look, because others may have the processor.
+_APART_S: Final = 0.5e-6
 
 
 class Calls:
@@ -48,6 +52,8 @@ class Calls:
         self._waiting: dict[int, tuple[asyncio.Future[RemotingCommand], float, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
+        # No look is due before.
+        self._rest_until = 0.0
         self._next_opaque = 0
         # Why the server closes the connection, if it has said so.
         self._last_words = ""
@@ -71,8 +77,9 @@ class Calls:
         future: asyncio.Future[RemotingCommand] = loop.create_future()
         sent_at = loop.time()
         self._waiting[opaque] = (future, sent_at, timeout_s)
-        if sent_at + timeout_s < self._timer_at:
-            self._look_at(connection, loop, sent_at + timeout_s, set())
+        due_at = max(sent_at + timeout_s, self._rest_until)
+        if due_at < self._timer_at:
+            self._look_at(connection, loop, due_at, set())
         return future
 
     def check_room(self, connection: Connection) -> None:
@@ -164,8 +171,9 @@ class Calls:
             )
         if unclear:
             next_at = now + 0.001
+        self._rest_until = now + _APART_S * len(self._waiting)
         if next_at < math.inf:
-            self._look_at(connection, loop, next_at, unclear)
+            self._look_at(connection, loop, max(next_at, self._rest_until), unclear)
         if any_silent:
             connection.drop_silent()
         for opaque in over:

@@ -8,13 +8,18 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from contextvars import ContextVar
+from typing import Any, Final, Generic, TypeVar
 
 from cometmq.errors import ClientStateError, ForkedClientError
 from cometmq.runtime.loop import new_event_loop
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+# The thread that waits for the coroutine in whose context code runs, None if none waits.
+WAITING_THREAD: Final[ContextVar[int | None]] = ContextVar("cometmq_waiting_thread", default=None)
 
 
 class _Call(Generic[T]):
@@ -118,7 +123,11 @@ class LoopThread:
         coroutine.
         """
         waiting = _Call(coroutine)
-        self._enter(coroutine, waiting.enter)
+        token = WAITING_THREAD.set(threading.get_ident())
+        try:
+            self._enter(coroutine, waiting.enter)
+        finally:
+            WAITING_THREAD.reset(token)
         try:
             waiting.wait(timeout_s)
             return waiting.result()

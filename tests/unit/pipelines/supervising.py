@@ -6,8 +6,11 @@ work         notes a batch of 10 rows, and ends when it is asked to
 stubborn     notes a batch, and does not end when it is asked to
 killed       notes a batch, and kills itself
 silent       notes a batch, and then nothing any more
+while        notes a batch, shows signs of life for twice STEADY_S, and kills itself
 fail TEXT    notes TEXT as its failure and hangs, as one does whose Java is gone
 final TEXT   notes TEXT as a failure that comes again, and ends with status 2
+given TEXT   notes TEXT as a failure by what is given, and ends with status 2
+held TEXT    notes TEXT as a failure by what another process holds, and ends with status 2
 wrong        ends with status 2
 look         notes a batch, and ends with status 1 when it is asked to: its report names something
 """
@@ -26,7 +29,9 @@ from cometmq.pipelines.table.notes import Figures, Note, Notes, TableFigures, To
 from cometmq.pipelines.table.settings import Config
 from cometmq.pipelines.table.supervisor import Supervisor, Timing
 
-STALLED_S = 1.0
+# Longer than the start of a driver on a machine with much to do.
+STALLED_S = 3.0
+STEADY_S = 0.3
 
 
 def figures_of(rows: int, batches: int) -> Figures:
@@ -47,14 +52,20 @@ def drive(directory: Path) -> None:
     if act == "wrong":
         sys.stderr.write("what is given does not fit\n")
         sys.exit(2)
-    if act in ("fail", "final"):
-        notes.write(Note(failed=text, is_final=act == "final"))
+    if act in ("fail", "final", "given", "held"):
+        note = Note(failed=text, is_final=act == "final", is_given_wrong=act == "given")
+        notes.write(note)
         if act == "fail":
             signal.pause()
         sys.exit(2)
     notes.write(Note(figures=figures_of(10 * started, 0)))
     notes.write(Note(figures=figures_of(10 * started + 10, 1)))
-    if act == "killed":
+    if act == "while":
+        end_s = time.monotonic() + 2 * STEADY_S
+        while time.monotonic() < end_s:
+            notes.write(Note())
+            time.sleep(STEADY_S / 10)
+    if act in ("killed", "while"):
         os.kill(os.getpid(), signal.SIGKILL)
     if act in ("silent", "stubborn"):
         signal.pause()
@@ -76,7 +87,8 @@ def main(directory: Path, max_restarts: int) -> int:
     )
     days = Days(directory, config.freshness_s, say)
     stalled_s = STALLED_S if (directory / "late").exists() else 600.0
-    timing = Timing(stalled_s, first_pause_s=0.01, last_pause_s=0.1, ending_s=0.3)
+    steady_s = STEADY_S if (directory / "steady").exists() else 600.0
+    timing = Timing(stalled_s, 0.01, 0.1, steady_s, ending_s=0.3)
     command = [sys.executable, "-m", __spec__.name, str(directory)]
     return Supervisor(config, command, say, days, timing).run()
 

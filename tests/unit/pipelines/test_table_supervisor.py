@@ -16,6 +16,13 @@ from pathlib import Path
 import pytest
 from tests.waits import PROCESS_WAIT_S, eventually
 
+from cometmq.cli.pipeline.failure import sentence_of
+from cometmq.errors import ConfigError, DataLossError
+from cometmq.pipelines.table.days import Days
+from cometmq.pipelines.table.notes import VARIABLE, Notes, notes_of
+from cometmq.pipelines.table.settings import Config
+from cometmq.pipelines.table.supervisor import Supervisor
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -128,7 +135,7 @@ def test_a_driver_that_is_late_is_killed_and_started_again(tmp_path: Path) -> No
     with service(tmp_path, "silent", "silent", "final enough") as one:
         assert one.ended() == 2
         assert one.lines[1].startswith(
-            "the driver ended: it showed no progress for 1 s (stalled_after); it is started again"
+            "the driver ended: it showed no progress for 3 s (stalled_after); it is started again"
         )
         assert all(map(is_gone, one.drivers()))
 
@@ -145,6 +152,23 @@ def test_it_gives_up_after_as_many_deaths_as_the_limit_says(tmp_path: Path) -> N
         assert one.day()["restart_count"] == 4
 
 
+def test_the_time_in_which_drivers_stand_still_begins_no_new_row_of_deaths(tmp_path: Path) -> None:
+    (tmp_path / "late").touch()
+    (tmp_path / "steady").touch()
+    with service(tmp_path, "silent", "silent", "final enough", max_restarts=1) as one:
+        assert one.ended() == 1
+        assert one.lines[-1].startswith("the driver ended 2 times in a row")
+
+
+def test_a_driver_that_gets_on_for_long_begins_a_new_row_of_deaths(tmp_path: Path) -> None:
+    (tmp_path / "steady").touch()
+    with service(tmp_path, "while", "while", "while", "work", max_restarts=1) as one:
+        eventually(lambda: len(one.drivers()) == 4, wait_s=PROCESS_WAIT_S)
+        assert [line.partition("(")[2] for line in one.lines[1:]] == [
+            "restart 1 of 1 in a row)"
+        ] * 3
+
+
 def test_what_a_restart_would_meet_again_ends_the_service(tmp_path: Path) -> None:
     with service(tmp_path, "wrong") as one:
         assert one.ended() == 2
@@ -153,6 +177,78 @@ def test_what_a_restart_would_meet_again_ends_the_service(tmp_path: Path) -> Non
     with service(tmp_path, "killed", "final the topic was made again") as one:
         assert one.ended() == 2
         assert one.lines[-1] == "the service ends, because a restart would fail in the same way"
+
+
+def test_a_stop_before_the_first_driver_starts_none(tmp_path: Path) -> None:
+    def stop(line: str) -> None:
+        assert line.startswith("metrics are served")
+        signal.raise_signal(signal.SIGTERM)
+
+    config = Config(path="/data/archive", topics=["orders"], metrics="127.0.0.1:0")
+    days = Days(tmp_path, config.freshness_s, stop)
+    started = tmp_path / "started"
+    assert Supervisor(config, ["touch", str(started)], stop, days).run() == 0
+    assert not started.exists()
+
+
+def test_what_is_given_is_wrong_only_while_no_driver_has_worked(tmp_path: Path) -> None:
+    away = "given the object store is away"
+    with service(tmp_path, away) as one:
+        assert one.ended() == 2
+        assert len(one.lines) == 1
+    (tmp_path / "started-0").unlink()
+    with service(tmp_path, "killed", away, "wrong", "work") as one:
+        eventually(lambda: len(one.drivers()) == 4, wait_s=PROCESS_WAIT_S)
+        assert "the object store is away; it is started again in" in one.lines[2]
+        assert "it ended with status 2; it is started again in" in "".join(one.lines)
+
+
+def test_an_archive_that_another_process_has_is_tried_again_up_to_the_limit(
+    tmp_path: Path,
+) -> None:
+    busy = "held another archive is at work"
+    with service(tmp_path, busy, "work", max_restarts=1) as one:
+        eventually(lambda: one.metrics().get("cometmq_table_batches_total") == 1.0)
+    for path in tmp_path.glob("started-*"):
+        path.unlink()
+    with service(tmp_path, busy, busy, max_restarts=1) as one:
+        assert one.ended() == 1
+        assert "the last cause: another archive is at work. Repair it" in one.lines[-1]
+
+
+def as_shown(error: Exception) -> Exception:
+    """Return what `said_in_a_sentence` makes of an archive's error."""
+    shown = sentence_of(error, Path("pipeline.toml"), "table") or error
+    shown.__cause__ = error
+    return shown
+
+
+def held() -> ConfigError:
+    error = ConfigError("another archive is at work")
+    error.__cause__ = BlockingIOError(11, "locked")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_final", "is_given_wrong"),
+    [
+        (as_shown(ConfigError("topics is []")), False, True),
+        (as_shown(held()), False, False),
+        (DataLossError("messages are gone"), True, False),
+        (OSError("the disk is full"), False, False),
+    ],
+)
+def test_a_driver_notes_whether_a_restart_could_help(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, is_final: bool, is_given_wrong: bool
+) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as noted, os.fdopen(writing, "wb") as pipe:
+        monkeypatch.setenv(VARIABLE, str(pipe.fileno()))
+        with pytest.raises(type(error)), Notes().failure_noted():
+            raise error
+        note = notes_of(noted.readline())
+    assert note is not None
+    assert (note.is_final, note.is_given_wrong) == (is_final, is_given_wrong)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

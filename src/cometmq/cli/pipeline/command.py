@@ -94,9 +94,10 @@ def pipeline(
     from cometmq.pipelines.configuration import ConfigFile
 
     title = str(name.value)
-    file = ConfigFile(config, lenient=lenient)
-    settings = file.table(title, module_of(title).Config)
-    check_reports(reports)
+    with Notes().failure_noted():
+        file = ConfigFile(config, lenient=lenient)
+        settings = file.table(title, module_of(title).Config)
+        check_reports(reports)
     if title in SERVICES and not is_supervised():
         raise typer.Exit(supervise(settings, title, config, reports, output, lenient=lenient))
     report = run_here(title, file, settings, reports)

@@ -1,16 +1,23 @@
-"""Serve the figures of the service for Prometheus, at http://HOST:PORT/metrics."""
+"""Serve the figures of the service for Prometheus, at http://HOST:PORT/metrics.
+
+The server of pages bounds connections and their times (`remoting/http/`), so that peers that never ask, or
+never read, take no threads from the supervisor.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from cometmq.errors import ConfigError
 from cometmq.pipelines.table.board import Board
+from cometmq.remoting.http.http_server import HttpAnswer, HttpRequest, HttpServer
+from cometmq.runtime.portal import LoopThread
 
 _TOPIC = ("topic",)
 
@@ -113,20 +120,29 @@ class _Families:
 
 @contextmanager
 def served(metrics: TableMetrics, place: tuple[str, int]) -> Iterator[int]:
-    """Serve metrics at a host and port within the context; yield the port. Raise ConfigError."""
+    """Serve metrics at a host and port within the context; yield the port. Raise ConfigError.
+
+    A thread of its own answers one scrape at a time.
+    """
     registry = CollectorRegistry()
     registry.register(metrics)
-    host, port = place
+
+    async def page(_request: HttpRequest) -> HttpAnswer:
+        return HttpAnswer(HTTPStatus.OK, generate_latest(registry), CONTENT_TYPE_LATEST)
+
+    async def started() -> HttpServer:
+        server = HttpServer(*place, port_key="metrics")
+        server.add("/metrics", page)
+        await server.start()
+        return server
+
+    thread = LoopThread("metrics")
+    thread.start()
     try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        raise ConfigError(
-            f"metrics is {host}:{port}, and the service cannot listen there: "
-            f"{error.strerror or error}; give another host or port"
-        ) from error
-    try:
-        yield server.server_port
+        server = thread.call(started())
+        try:
+            yield server.port
+        finally:
+            thread.call(server.close())
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        thread.stop()

@@ -64,11 +64,14 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """failed: the reason for which the driver ends. is_final: no restart could help."""
+    """failed: the reason for which the driver ends. is_final: no restart could help. is_given_wrong: what is given does not
+    fit, or a place that was given is away.
+    """
 
     figures: Figures | None = None
     failed: str | None = None
     is_final: bool = False
+    is_given_wrong: bool = False
 
 
 class Notes:
@@ -100,10 +103,24 @@ class Notes:
                 text = f"{type(error).__name__}: {text}"
             if len(text) > _MOST_LETTERS:
                 text = f"{text[:_MOST_LETTERS]}…"
-            # The next driver would meet the same configuration and the same gap.
-            is_final = isinstance(error, ConfigError | DataLossError)
-            self.write(Note(failed=text, is_final=is_final))
+            self.write(
+                Note(
+                    failed=text,
+                    # The next driver would find the same gap.
+                    is_final=isinstance(error, DataLossError),
+                    is_given_wrong=isinstance(error, ConfigError) and not _is_held(error),
+                )
+            )
             raise
+
+
+def _is_held(error: BaseException | None) -> bool:
+    """Return whether another process has what the driver needs: for now, as a driver whose supervisor was
+    killed, and which finishes its batch.
+    """
+    while error is not None and not isinstance(error, BlockingIOError):
+        error = error.__cause__
+    return error is not None
 
 
 def stop_with_input(stopped: threading.Event) -> None:

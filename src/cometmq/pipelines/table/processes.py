@@ -23,8 +23,9 @@ def cpu_s(root: int) -> float | None:
         for path in _TABLE.iterdir():
             if path.name.isdecimal():
                 try:
-                    fields = (path / "stat").read_text().rpartition(")")[2].split()
-                except OSError:  # the process ended meanwhile
+                    # Linux cuts names after 15 bytes, within a letter too, so they are no text.
+                    fields = (path / "stat").read_bytes().rpartition(b")")[2].split()
+                except OSError:  # it ended meanwhile
                     continue
                 found[int(path.name)] = int(fields[_PARENT]), sum(map(int, fields[_TIMES]))
     except OSError:

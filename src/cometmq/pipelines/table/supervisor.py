@@ -33,10 +33,10 @@ _GIVEN_WRONG: Final = 2
 class Timing(NamedTuple):
     """How long the supervisor waits, in seconds.
 
-    first_pause_s, last_pause_s: before a restart; the pause doubles with each end of a driver in a row, and
-    is not longer than the freshness. steady_s: a driver that ran for this long resets that count. ending_s: a driver
-    that has noted its failure ends within this time, or the supervisor kills it, because its Java may hang.
-    stalled_after_s: the longest time without a sign of life.
+    first_pause_s, last_pause_s: before a restart; the pause doubles with each death in a row, and is not
+    longer than the freshness. steady_s: a driver that got on for so long, from its first figures to its last
+    sign of life, begins a new row. ending_s: a driver that has noted why it fails ends within this time, or
+    is killed, because its Java may not answer. stalled_after_s: the longest time without a sign of life.
     """
 
     stalled_after_s: float
@@ -47,12 +47,17 @@ class Timing(NamedTuple):
 
 
 class End(NamedTuple):
-    """The end of a driver. is_final: no restart could help. is_clean: the driver finished its work."""
+    """How a driver ended. alive_until_s: its last sign of life, by the steady clock. is_final: no restart
+    could help. is_given_wrong: none could if this configuration has never worked. is_clean: it came to the
+    end of its work.
+    """
 
     status: int
     cause: Cause
     why: str
+    alive_until_s: float
     is_final: bool = False
+    is_given_wrong: bool = False
     is_clean: bool = False
 
 
@@ -96,7 +101,7 @@ class Supervisor:
                 metrics = TableMetrics(self.board, self._look_at_cpu)
                 port = stack.enter_context(served(metrics, self._config.metrics_place()))
                 self._say(f"metrics are served at {self._config.metrics_place()[0]}:{port}")
-            while True:
+            while not self._stop_signals:
                 end = self._drive(woken)
                 if self._stop_signals:
                     return self._stopped(end)
@@ -104,17 +109,22 @@ class Supervisor:
                 status = self._next(end, woken)
                 if status is not None:
                     return status
+            self._days.write()
+            return 0
 
     # Inside
 
     def _next(self, end: End, woken: socket.socket) -> int | None:
         """Decide what follows the end of a driver: None for another one, else the exit status."""
-        if end.is_final or end.status == _GIVEN_WRONG:
-            # The driver has reported the cause.
-            if self.board.shown().figures is not None:
-                self._say("the service ends, because a restart would fail in the same way")
+        has_worked = self.board.shown().figures is not None
+        # A place that is away for a while looks like one that was given wrong.
+        if end.is_final or (end.is_given_wrong and not has_worked):
+            # The driver has said why.
+            if has_worked:
+                self._say("the service ends, because a restart would meet the same")
             return end.status
-        again = self._restarts.died(self._clock.monotonic())
+        # The time in which it stood still says nothing good of it.
+        again = self._restarts.died(end.alive_until_s)
         self._days.restarted(end.why)
         if again.deaths > self._config.max_restarts:
             self._say(
@@ -128,9 +138,6 @@ class Supervisor:
             f"(restart {again.deaths} of {self._config.max_restarts} in a row)"
         )
         self._wait(woken, again.pause_s)
-        if self._stop_signals:
-            self._days.write()
-            return 0
         return None
 
     def _stopped(self, end: End) -> int:
@@ -159,12 +166,12 @@ class Supervisor:
             )
         except OSError as error:
             os.close(reading)
-            return End(1, Cause.FAILED, f"it could not be started: {error}")
+            why = f"it could not be started: {error}"
+            return End(1, Cause.FAILED, why, self._clock.monotonic())
         finally:
             os.close(writing)
         self._driver = driver
         self.board.is_running = True
-        self._restarts.ready(self._clock.monotonic())
         watch = _Watch(driver, reading, self._timing, self._clock)
         try:
             while (data := self._heard(watch, woken)) is None or data:
@@ -198,6 +205,8 @@ class Supervisor:
         if note.failed is not None:
             watch.failed(note)
         if note.figures is not None:
+            if watch.are_first_figures():
+                self._restarts.ready(self._clock.monotonic())
             self._look_at_cpu()
             self._days.take(note.figures, self.board.take(note.figures), self.board)
 
@@ -245,8 +254,10 @@ class _Watch:
         self.reading = reading
         self._timing = timing
         self._monotonic = clock.monotonic
-        self._due_s = self._monotonic() + timing.stalled_after_s
+        self._alive_until_s = self._monotonic()
+        self._due_s = self._alive_until_s + timing.stalled_after_s
         self._rest = b""
+        self._has_figures = False
         self._failure: Note | None = None
         self._is_late = False
 
@@ -254,8 +265,14 @@ class _Watch:
         """Return the notes that `data` completes. Each is a sign of life."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         if whole and self._failure is None:
-            self._due_s = self._monotonic() + self._timing.stalled_after_s
+            self._alive_until_s = self._monotonic()
+            self._due_s = self._alive_until_s + self._timing.stalled_after_s
         return whole
+
+    def are_first_figures(self) -> bool:
+        """Note that the driver has shown figures, and return whether they are its first."""
+        had, self._has_figures = self._has_figures, True
+        return not had
 
     def failed(self, note: Note) -> None:
         """Take the reason for which the driver ends, and give it `ending_s` to do so."""
@@ -293,12 +310,16 @@ class _Watch:
             status = self._driver.wait()
         if self._is_late:
             why = f"it showed no progress for {self._timing.stalled_after_s:g} s (stalled_after)"
-            return End(status, Cause.STALLED, why)
+            return End(status, Cause.STALLED, why, self._alive_until_s)
         if self._failure is not None:
             assert self._failure.failed is not None
-            return End(status, Cause.FAILED, self._failure.failed, self._failure.is_final)
+            why, alive_until_s = self._failure.failed, self._alive_until_s
+            is_final, is_given_wrong = self._failure.is_final, self._failure.is_given_wrong
+            return End(status, Cause.FAILED, why, alive_until_s, is_final, is_given_wrong)
         if status < 0:
-            return End(status, Cause.KILLED, f"{signal.Signals(-status).name} killed it")
-        # A pipeline that did its work ends with 1 if its report names something to look at.
+            why = f"{signal.Signals(-status).name} killed it"
+            return End(status, Cause.KILLED, why, self._alive_until_s)
+        # Status 1 of a pipeline that did its work says that its report names something to look at.
         why = f"it ended with status {status}"
-        return End(status, Cause.FAILED, why, is_clean=status in (0, 1))
+        is_given_wrong, is_clean = status == _GIVEN_WRONG, status in (0, 1)
+        return End(status, Cause.FAILED, why, self._alive_until_s, False, is_given_wrong, is_clean)

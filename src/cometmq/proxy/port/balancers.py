@@ -20,13 +20,13 @@ import asyncio
 import struct
 from collections.abc import Callable
 from functools import partial
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 from cometmq.errors import ProtocolError
 from cometmq.logs.loggers import get_logger
 from cometmq.logs.rare_line import RareLine
-from cometmq.runtime.sockets.address_list import AddressList, plain_ip
+from cometmq.runtime.sockets.address_list import AddressList
 from cometmq.runtime.sockets.arrivals import Arrival
 
 log = get_logger(__name__)
@@ -87,8 +87,8 @@ def _read_text(data: bytes) -> Header | int:
         if number > 0xFFFF:
             raise ValueError(number)
     except (ValueError, KeyError) as error:
-        raise ProtocolError(f"its HAProxy header {data[:end]!r} names no client") from error
-    return Header(end + 2, (plain_ip(str(found)), number))
+        raise ProtocolError(f"its header is {data[:end]!r}, which names no client") from error
+    return Header(end + 2, (_shown(found), number))
 
 
 def _read_bytes(data: bytes) -> Header | int:
@@ -111,7 +111,12 @@ def _read_bytes(data: bytes) -> Header | int:
         )
     source = ip_address(data[_HEAD.size : _HEAD.size + width])
     port = int.from_bytes(data[_HEAD.size + 2 * width : _HEAD.size + 2 * width + 2], "big")
-    return Header(size, (plain_ip(str(source)), port))
+    return Header(size, (_shown(source), port))
+
+
+def _shown(address: IPv4Address | IPv6Address) -> str:
+    """Return an address as lists have it. Before Python 3.13 the text of `::ffff:1.2.3.4` has no dots."""
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 class Balancers:
@@ -190,6 +195,8 @@ class Balancers:
         arrival.discard(found.size)
         if found.source is not None:
             arrival.comes_from(*found.source)
+        # The door takes its guests to be in the order of these times.
+        arrival.made_at = asyncio.get_running_loop().time()
         self._serve(arrival)
 
     def _too_late(self, arrival: Arrival) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
@@ -31,6 +32,7 @@ from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeResult
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
+from cometmq.runtime.portal import WAITING_THREAD
 from cometmq.runtime.tasks import TaskOwner
 
 log = get_logger(__name__)
@@ -60,10 +62,11 @@ def committing_in_order(offsets: OffsetStore) -> Finish:
 
 
 class _Call(NamedTuple):
-    """A call of the listener: its first message, and its task if the listener is a coroutine function."""
+    """A call of the listener: its first message, and its task, or its thread if it is a function."""
 
     message: MessageExt
     task: asyncio.Task[Any] | None
+    thread: int
 
 
 # The call of the listener in which code runs. Calls of a blocking client bring the context of their thread to
@@ -128,7 +131,12 @@ class OrderlyConsumption:
         call, worker = _CALL.get(), self._workers.get(queue)
         if call is None or worker is None or worker.job is None:
             return False
-        waits = call.task is None or call.task is asyncio.current_task()
+        if (
+            call.task is None
+        ):  # only a blocking face waits: a coroutine that was handed to the loop does not
+            waits = call.thread == WAITING_THREAD.get()
+        else:
+            waits = call.task is asyncio.current_task()
         return waits and worker.job.messages[0] is call.message
 
     async def release(self, process_queue: ProcessQueue) -> None:
@@ -283,7 +291,7 @@ def _marking(listener: Listener) -> Listener:
         awaited = cast("CoroutineListener", listener)
 
         async def listen(messages: list[MessageExt]) -> Any:
-            token = _CALL.set(_Call(messages[0], asyncio.current_task()))
+            token = _CALL.set(_Call(messages[0], asyncio.current_task(), 0))
             try:
                 return await awaited(messages)
             finally:
@@ -293,7 +301,7 @@ def _marking(listener: Listener) -> Listener:
     called = cast("FunctionListener", listener)
 
     def listen_in_thread(messages: list[MessageExt]) -> Any:
-        token = _CALL.set(_Call(messages[0], None))
+        token = _CALL.set(_Call(messages[0], None, threading.get_ident()))
         try:
             return called(messages)
         finally:
