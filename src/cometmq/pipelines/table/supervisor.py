@@ -11,7 +11,6 @@ import math
 import os
 import select
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -114,7 +113,7 @@ class Supervisor:
 
     # Inside
 
-    def _next(self, end: End, woken: socket.socket) -> int | None:
+    def _next(self, end: End, woken: int) -> int | None:
         """Decide what follows the end of a driver: None for another one, else the exit status."""
         has_worked = self.board.shown().figures is not None
         # A place that is away for a while looks like one that was given wrong.
@@ -151,7 +150,7 @@ class Supervisor:
             return 1
         return end.status
 
-    def _drive(self, woken: socket.socket) -> End:
+    def _drive(self, woken: int) -> End:
         """Run one driver to its end."""
         reading, writing = os.pipe()
         try:
@@ -186,12 +185,12 @@ class Supervisor:
             self._cpu_before_s = self.board.cpu_s or 0.0
             self._driver = None
 
-    def _heard(self, watch: _Watch, woken: socket.socket) -> bytes | None:
+    def _heard(self, watch: _Watch, woken: int) -> bytes | None:
         """Wait for a note or a signal; return the bytes of notes, b"" at their end, None without any."""
-        wanted = [watch.reading, woken.fileno()]
+        wanted = [watch.reading, woken]
         readable, _, _ = select.select(wanted, [], [], watch.pause_s())
-        if woken.fileno() in readable:
-            woken.recv(_READ_BYTES)
+        if woken in readable:
+            os.read(woken, _READ_BYTES)
         if self._stop_signals:
             watch.ask_to_stop()
             if len(self._stop_signals) > 1:
@@ -219,29 +218,30 @@ class Supervisor:
         if found_s is not None:
             self.board.cpu_s = max(self.board.cpu_s or 0.0, before_s + found_s)
 
-    def _wait(self, woken: socket.socket, pause_s: float) -> None:
+    def _wait(self, woken: int, pause_s: float) -> None:
         """Wait for `pause_s`, or until a signal comes."""
         if not self._stop_signals and select.select([woken], [], [], pause_s)[0]:
-            woken.recv(_READ_BYTES)
+            os.read(woken, _READ_BYTES)
 
     @contextmanager
-    def _signals(self) -> Iterator[socket.socket]:
-        """Note SIGINT and SIGTERM within the context; yield a socket that is readable after one."""
-        waking, woken = socket.socketpair()
+    def _signals(self) -> Iterator[int]:
+        """Note SIGINT and SIGTERM within the context; yield a descriptor that is readable after one."""
+        woken, waking = os.pipe()
+        os.set_blocking(waking, False)
         numbers = (signal.SIGINT, signal.SIGTERM)
-        with waking, woken:
-            waking.setblocking(False)
-            before = [
-                signal.signal(number, lambda one, _: self._stop_signals.append(one))
-                for number in numbers
-            ]
-            descriptor = signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
-            try:
-                yield woken
-            finally:
-                signal.set_wakeup_fd(descriptor)
-                for number, handler in zip(numbers, before, strict=True):
-                    signal.signal(number, handler)
+        before = [
+            signal.signal(number, lambda one, _: self._stop_signals.append(one))
+            for number in numbers
+        ]
+        descriptor = signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+        try:
+            yield woken
+        finally:
+            signal.set_wakeup_fd(descriptor)
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+            os.close(waking)
+            os.close(woken)
 
 
 class _Watch:
