@@ -121,7 +121,7 @@ class Balancers:
 
     `serve` gets each connection: of a balancer once its header was taken off, with the address of the
     client, of others at once. One whose header does not come within `timeout_s` is closed, and the first
-    one if more than `most` wait; `on_limit` gets the name of the limit.
+    one for a new one that meets a limit: `full` names it, "" if there is room. `on_limit` gets its name.
     """
 
     def __init__(
@@ -130,13 +130,13 @@ class Balancers:
         serve: Callable[[Arrival], None],
         on_limit: Callable[[str], None],
         *,
-        most: int,
+        full: Callable[[Arrival], str],
         timeout_s: float,
     ) -> None:
         self._trusted = trusted
         self._serve = serve
         self._on_limit = on_limit
-        self._most = most
+        self._full = full
         self._timeout_s = timeout_s
         # A dict, because it has an order: those that came first are first.
         self._waiting: dict[Arrival, asyncio.TimerHandle] = {}
@@ -152,15 +152,19 @@ class Balancers:
         if arrival.peer_ip not in self._trusted:
             self._serve(arrival)
             return
-        if len(self._waiting) >= self._most:
-            self._on_limit("maxConnections")
-            self._refuse(
-                next(iter(self._waiting)), "others need its place, and its header is not here"
-            )
+        if (limit := self._full(arrival)) and self.drop_oldest():
+            self._on_limit(limit)
         self._waiting[arrival] = asyncio.get_running_loop().call_later(
             self._timeout_s, self._too_late, arrival
         )
         self._wait(arrival, _HEAD.size)
+
+    def drop_oldest(self) -> bool:
+        """Close the connection that has waited for longest, and return whether there was one."""
+        for arrival in self._waiting:
+            self._refuse(arrival, "others need its place, and its header is not here")
+            return True
+        return False
 
     def close(self) -> None:
         """Close all connections that wait."""
