@@ -271,7 +271,7 @@ def test_a_stop_finishes_the_batch_and_the_next_run_goes_on_with_new_topics(tmp_
                 one.wait_for(lambda: one.archived() == 50, "a new topic")
                 make(namesrv, "orders-a", 25)
                 assert one.stop() == 0, one.text[-4000:]
-                assert "it is started again" not in one.text
+                assert "the service starts it again" not in one.text
                 first = one.archived()
                 one.start()
                 one.wait_for(lambda: one.archived() == 75, "what came after the stop")

@@ -135,7 +135,7 @@ def test_a_driver_that_is_late_is_killed_and_started_again(tmp_path: Path) -> No
     with service(tmp_path, "silent", "silent", "final enough") as one:
         assert one.ended() == 2
         assert one.lines[1].startswith(
-            "the driver ended: it showed no progress for 3 s (stalled_after); it is started again"
+            "the driver ended: it showed no progress for 3 s (stalled_after); the service starts it again"
         )
         assert all(map(is_gone, one.drivers()))
 
@@ -199,8 +199,8 @@ def test_what_is_given_is_wrong_only_while_no_driver_has_worked(tmp_path: Path) 
     (tmp_path / "started-0").unlink()
     with service(tmp_path, "killed", away, "wrong", "work") as one:
         eventually(lambda: len(one.drivers()) == 4, wait_s=PROCESS_WAIT_S)
-        assert "the object store is away; it is started again in" in one.lines[2]
-        assert "it ended with status 2; it is started again in" in "".join(one.lines)
+        assert "the object store is away; the service starts it again in" in one.lines[2]
+        assert "it ended with status 2; the service starts it again in" in "".join(one.lines)
 
 
 def test_an_archive_that_another_process_has_is_tried_again_up_to_the_limit(
@@ -213,7 +213,7 @@ def test_an_archive_that_another_process_has_is_tried_again_up_to_the_limit(
         path.unlink()
     with service(tmp_path, busy, busy, max_restarts=1) as one:
         assert one.ended() == 1
-        assert "the last cause: another archive is at work. Repair it" in one.lines[-1]
+        assert "the last cause: another archive is at work. Remove the cause" in one.lines[-1]
 
 
 def as_shown(error: Exception) -> Exception:

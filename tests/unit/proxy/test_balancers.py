@@ -32,6 +32,7 @@ class Slow:
     """Stands for an arrival that sends its header after others have come."""
 
     peer_ip, peer, made_at = "127.0.0.1", "127.0.0.1:1", 0.0
+    is_closed = False
 
     def when_sent(self, _count: int, then: Callable[[], None]) -> None:
         self.then = then
@@ -42,6 +43,9 @@ class Slow:
     def discard(self, count: int) -> None:
         assert count == len(TEXT)
 
+    def close(self) -> None:
+        self.is_closed = True
+
     def comes_from(self, ip: str, port: int) -> None:
         assert (ip, port) == ("1.2.3.4", 4567)
 
@@ -49,7 +53,7 @@ class Slow:
 async def test_a_connection_counts_from_its_header_on() -> None:
     served: list[Arrival] = []
     trusted = AddressList("haproxyFrom", "127.0.0.1")
-    balancers = Balancers(trusted, served.append, lambda _: None, most=10, timeout_s=10)
+    balancers = Balancers(trusted, served.append, lambda _: None, full=lambda _: "", timeout_s=10)
     slow = Slow()
     balancers.arrived(cast("Arrival", slow))
     before_s = asyncio.get_running_loop().time()
@@ -58,3 +62,17 @@ async def test_a_connection_counts_from_its_header_on() -> None:
         slow.then()
     assert served == [cast("Arrival", slow)]
     assert slow.made_at >= before_s
+
+
+async def test_the_oldest_that_waits_makes_room_where_a_limit_is_met() -> None:
+    hits: list[str] = []
+    trusted = AddressList("haproxyFrom", "127.0.0.1")
+    balancers = Balancers(
+        trusted, lambda _: None, hits.append, full=lambda _: "RLIMIT_NOFILE", timeout_s=10
+    )
+    slow = [Slow(), Slow(), Slow()]
+    for one in slow:
+        balancers.arrived(cast("Arrival", one))
+    assert [one.is_closed for one in slow] == [True, True, False]
+    assert hits == ["RLIMIT_NOFILE"] * 2
+    balancers.close()

@@ -120,7 +120,7 @@ class Supervisor:
         if end.is_final or (end.is_given_wrong and not has_worked):
             # The driver has said why.
             if has_worked:
-                self._say("the service ends, because a restart would meet the same")
+                self._say("the service ends, because a restart would fail in the same way")
             return end.status
         # The time in which it stood still says nothing good of it.
         again = self._restarts.died(end.alive_until_s)

@@ -123,8 +123,9 @@ class Balancers:
     """Takes the headers of trusted balancers off their connections. For the loop's thread only.
 
     `serve` gets each connection: one of a balancer after its header, with the address of the client, and any
-    other one at once. A connection without its header after `timeout_s` is closed. If more than `most`
-    connections wait for their headers, the oldest of them is closed. `on_limit` gets the name of the limit.
+    other one at once. A connection without its header after `timeout_s` is closed. `full` returns the name of
+    the limit that a new connection meets, "" if there is room. Then the oldest connection that waits for its
+    header is closed, and `on_limit` gets the name.
     """
 
     def __init__(
@@ -133,13 +134,13 @@ class Balancers:
         serve: Callable[[Arrival], None],
         on_limit: Callable[[str], None],
         *,
-        most: int,
+        full: Callable[[Arrival], str],
         timeout_s: float,
     ) -> None:
         self._trusted = trusted
         self._serve = serve
         self._on_limit = on_limit
-        self._most = most
+        self._full = full
         self._timeout_s = timeout_s
         # A dict, because it keeps the order in which connections came.
         self._waiting: dict[Arrival, asyncio.TimerHandle] = {}
@@ -155,16 +156,21 @@ class Balancers:
         if arrival.peer_ip not in self._trusted:
             self._serve(arrival)
             return
-        if len(self._waiting) >= self._most:
-            self._on_limit("maxConnections")
-            self._refuse(
-                next(iter(self._waiting)),
-                "its HAProxy header has not come, and a new connection takes its place",
-            )
+        if (limit := self._full(arrival)) and self.drop_oldest():
+            self._on_limit(limit)
         self._waiting[arrival] = asyncio.get_running_loop().call_later(
             self._timeout_s, self._too_late, arrival
         )
         self._wait(arrival, _HEAD.size)
+
+    def drop_oldest(self) -> bool:
+        """Close the connection that has waited for longest, and return whether there was one."""
+        for arrival in self._waiting:
+            self._refuse(
+                arrival, "its HAProxy header has not come, and a new connection takes its place"
+            )
+            return True
+        return False
 
     def close(self) -> None:
         """Close all connections that wait for their headers."""

@@ -113,7 +113,7 @@ class Front:
             AddressList("haproxyFrom", config.haproxy_from),
             self._door.arrived,
             hits.hit,
-            most=config.max_connections,
+            full=self._full_with_waiting,
             timeout_s=front_config.SILENT_TIMEOUT_S,
         )
 
@@ -193,6 +193,12 @@ class Front:
             log.warning("connections refused", peer=arrival.peer, refused=refused, reason=reason)
         return False
 
+    def _full_with_waiting(self, arrival: Arrival) -> str:
+        """Return the limit that keeps one more connection of a balancer from waiting, "" if none does."""
+        if self._counts.taken + self._balancers.waiting_count >= self._counts.max_in_all:
+            return "maxConnections"
+        return "RLIMIT_NOFILE" if arrival.descriptor >= self._most_descriptors else ""
+
     def _no_place(self, address: str, descriptor: int) -> tuple[str, str] | None:
         """Return the limit that keeps a connection out, and a text on it; None if it has a place.
 
@@ -228,7 +234,9 @@ class Front:
             )
         else:
             return None
-        if self._door.drop_silent(silent_before):
+        if self._door.drop_silent(silent_before) or (
+            limit == "RLIMIT_NOFILE" and self._balancers.drop_oldest()
+        ):
             self._hits.hit(limit)
             return None
         return limit, reason

@@ -358,22 +358,7 @@ class Decoding:
     ) -> list[tuple[DecodedTable, BodyDecoder]]:
         """Return the tables for messages that name schemas. The first gets those without a usable one."""
         base = self._archive.layout.data
-        assert rule.registry is not None, "asked for by the caller"
-        address = rule.registry.address
-        if address in self._silent:
-            raise self._silent[address]
-        schemas: dict[int, BodySchema] = {}
-        refused = {}
-        for schema_id in sorted(self._work.schema_ids(base, files, ranges, rule.wire, MOST_IDS)):
-            try:
-                found = rule.registered(schema_id)
-            except SchemaRegistryError as error:
-                self._silent[address] = error
-                raise
-            if isinstance(found, str):
-                refused[schema_id] = found
-            else:
-                schemas[schema_id] = found
+        schemas, refused = self._asked(rule, files, ranges)
         # Any producer may name any id, so a schema counts only when it has read a body.
         new: dict[int | None, BodySchema] = {
             schema_id: schema
@@ -426,6 +411,32 @@ class Decoding:
             )
             made.append((table, decoder))
         return made
+
+    def _asked(
+        self, rule: DecodeRule, files: Sequence[Location], ranges: Ranges
+    ) -> tuple[dict[int, BodySchema], dict[int, str]]:
+        """Return the schemas that a batch's messages name, by id, and the reasons why others cannot be used.
+
+        Raise SchemaRegistryError if the registry does not answer; then it is not asked again in this round.
+        """
+        assert rule.registry is not None, "asked for by the caller"
+        base = self._archive.layout.data
+        address = rule.registry.address
+        if address in self._silent:
+            raise self._silent[address]
+        schemas: dict[int, BodySchema] = {}
+        refused: dict[int, str] = {}
+        for schema_id in sorted(self._work.schema_ids(base, files, ranges, rule.wire, MOST_IDS)):
+            try:
+                found = rule.registered(schema_id)
+            except SchemaRegistryError as error:
+                self._silent[address] = error
+                raise
+            if isinstance(found, str):
+                refused[schema_id] = found
+            else:
+                schemas[schema_id] = found
+        return schemas, refused
 
     def _check(
         self,
