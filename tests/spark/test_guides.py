@@ -20,7 +20,7 @@ def test_the_programs_of_the_guides_to_spark_run(
     monkeypatch.chdir(tmp_path)  # for what a program writes beside itself
     # Programs name the source once more: what they read is made first.
     batch, stream, store, write, write_stream, decode = of("docs/spark.md")
-    [lag] = of("docs/spark-options.md")
+    lag, group_lag = of("docs/spark-options.md")
     [archive] = of("docs/pipelines.md")
     with Cluster() as cluster:
         with Producer("shop", namesrv=cluster.namesrv) as producer:
@@ -62,6 +62,9 @@ def test_the_programs_of_the_guides_to_spark_run(
         assert found["bad"].count() == 0
         run(archive)
         assert (tmp_path / "archive" / "data").is_dir()
+        assert (
+            run(group_lag.replace('"billing"', '"orders-archive"'))["billing"].progress is not None
+        )
         listener = run(lag.replace("9404", "0"))["lag"]
         spark.streams.removeListener(listener)
         cluster.call("stop_broker", 0)

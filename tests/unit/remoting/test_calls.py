@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
+from tests.unit.remoting.line import Line
 
 from cometmq.errors import RequestTimeoutError
 from cometmq.remoting.calls import Calls
-from cometmq.remoting.connection import Connection
 from cometmq.testing.virtual import run
 
 LONG: Final = 10_000
-
-
-class Peer:
-    """Stands for a connection whose peer answers others: only the text of an error needs it."""
-
-    peer = "10.0.0.9:4711"
-
-    def is_silent(self, _since: float, _now: float) -> bool:
-        return False
 
 
 async def looks_for(timeouts_ms: list[int]) -> tuple[int, list[float]]:
@@ -29,7 +20,7 @@ async def looks_for(timeouts_ms: list[int]) -> tuple[int, list[float]]:
     each ended, in seconds.
     """
     loop = asyncio.get_running_loop()
-    calls, peer = Calls(2 * LONG), cast("Connection", Peer())
+    calls, peer = Calls(2 * LONG), Line().connection
     long = [calls.begin(peer, calls.take_opaque(), 3600) for _ in range(LONG)]
     began_s, looked_at, late_s = loop.time(), set[float](), []
 
