@@ -252,9 +252,10 @@ def test_what_failed_before_a_change_to_pulls_is_pulled(face: Face, name: str) -
     face.until_routed(f"%RETRY%{name}_{name}", "broker-a")
     pulled = Heard()
     face.consumer(name, name, pulled, consume_from="CONSUME_FROM_FIRST_OFFSET")
-    # They may come a second time from their queue: their offset is committed a little later.
+    # They may come a second time from their queue: their offset is committed a little later. One that fails
+    # again before the close, on a busy machine, comes with its second retry.
     eventually(
-        lambda: {m.body for m in pulled.messages if m.reconsume_times == 1} == {b"0", b"1", b"2"}
+        lambda: {m.body for m in pulled.messages if m.reconsume_times >= 1} == {b"0", b"1", b"2"}
     )
     assert {message.topic for message in pulled.messages} == {name}
 
