@@ -442,7 +442,7 @@ def test_damage_stops_one_topic_and_is_named(path: Path) -> None:
             tables.catch_up()
             orders, retries = sorted(tables.lines(), key=lambda one: one.topic, reverse=True)
             assert (orders.waiting, orders.rows) == (3, 0)
-            assert "have 2 of 3 messages" in (orders.problem or "")
+            assert "have 2 of the 3 messages" in (orders.problem or "")
             assert (retries.waiting, retries.rows) == (0, 3)
             # What was written for nothing does not stay until the disk is full.
             assert list((path / "_decoded" / "_staging").rglob("*.parquet")) == []

@@ -297,7 +297,7 @@ def test_what_does_not_fit_ends_the_service_at_once(tmp_path: Path) -> None:
     with Cluster(brokers=1) as cluster:
         make(cluster.namesrv, "orders")
         with service(tmp_path, cluster.namesrv, topics=["ordres"]) as one:
-            assert one.process.wait(JVM_WAIT_S) == 2
+            assert one.process.wait(JVM_WAIT_S) == 2, one.text[-4000:]
             assert "did you mean orders?" in one.text
             assert "started again" not in one.text
 

@@ -49,7 +49,7 @@ def test_each_topic_of_a_cluster_and_of_its_store_is_a_view(spark: Any) -> None:
             IllegalArgumentError, match=r"topics names ordres, .* did you mean orders"
         ):
             views(spark, namesrv=namesrv, topics=["ordres"])
-        with pytest.raises(IllegalArgumentError, match=r"matches 'x\.\*'"):
+        with pytest.raises(IllegalArgumentError, match=r"matches pattern, which is 'x\.\*'"):
             views(spark, namesrv=namesrv, pattern="x.*")
         cluster.call("stop_broker", 0)
         store = str(cluster.directory / "broker-a")

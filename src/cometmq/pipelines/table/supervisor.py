@@ -84,6 +84,8 @@ class Supervisor:
         last_pause_s = min(timing.last_pause_s, config.freshness_s)
         self._restarts = Restarts(timing.first_pause_s, last_pause_s, timing.steady_s)
         self._stop_signals: list[int] = []
+        # Whether a driver of this service has looked at the log, so that what it was given has fitted once.
+        self._has_worked = False
         self._driver: subprocess.Popen[bytes] | None = None
         # Of drivers that have ended, in seconds.
         self._cpu_before_s = 0.0
@@ -115,7 +117,7 @@ class Supervisor:
 
     def _next(self, end: End, woken: int) -> int | None:
         """Decide what follows the end of a driver: None for another one, else the exit status."""
-        has_worked = self.board.shown().figures is not None
+        has_worked = self._has_worked
         # A place that is away for a while looks like one that was given wrong.
         if end.is_final or (end.is_given_wrong and not has_worked):
             # The driver has said why.
@@ -204,6 +206,9 @@ class Supervisor:
         if note.failed is not None:
             watch.failed(note)
         if note.figures is not None:
+            # The figures at the start of a driver are those of the archive, before any look at the log.
+            if any(one.complete_until_ms is not None for one in note.figures.topics):
+                self._has_worked = True
             if watch.are_first_figures():
                 self._restarts.ready(self._clock.monotonic())
             self._look_at_cpu()
