@@ -246,7 +246,7 @@ def test_orders_are_charged_once_and_what_fails_is_a_dead_letter_with_its_cause(
         assert ends(billing).count("Traceback") == 3  # the listener's deliveries of O-2
         assert billing.returncode == 0
         assert "Traceback" not in ends(api)
-    # What a process has not sent when it is asked to end, it sends then: all three deliveries belong to
+    # A process that is asked to end sends the spans that it still holds: all three deliveries belong to
     # the trace of the request.
     sent, delivered = ("orders-api", f"send {TOPIC}"), ("billing", f"process {TOPIC}")
     assert [sent, delivered, delivered, delivered] in running.collector.traces()

@@ -27,8 +27,7 @@ from cometmq.payloads.protos import compiled, message_class
 from cometmq.payloads.registry import MAX_ANSWER_BYTES
 from cometmq.pipelines import archive, publish
 from cometmq.pipelines.archive.commits import Archive
-from cometmq.pipelines.archive.decoded import decoding as module
-from cometmq.pipelines.archive.decoded import definitions
+from cometmq.pipelines.archive.decoded import decoders, definitions
 from cometmq.pipelines.archive.decoded.decoding import Decoding
 from cometmq.pipelines.archive.decoded.lines import DecodedLine
 from cometmq.pipelines.archive.decoded.work import SparkWork, Work
@@ -444,7 +443,7 @@ def test_damage_stops_one_topic_and_is_named(path: Path) -> None:
             assert (orders.waiting, orders.rows) == (3, 0)
             assert "have 2 of the 3 messages" in (orders.problem or "")
             assert (retries.waiting, retries.rows) == (0, 3)
-            # What was written for nothing does not stay until the disk is full.
+            # The staged files of each failed round are removed, or they would fill the disk.
             assert list((path / "_decoded" / "_staging").rglob("*.parquet")) == []
             file.write_bytes(whole)
             tables.catch_up()
@@ -587,7 +586,7 @@ def test_schemas_beyond_the_most_versions_make_their_messages_undecodable(
 def test_a_registry_is_asked_for_so_many_schemas_of_a_batch(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_IDS", 2)
+    monkeypatch.setattr(decoders, "MOST_IDS", 2)
     with registry() as served, Archive(path) as opened:
         texts = [avro_order("string"), avro_order("int")]
         values = ["O-1", 1]

@@ -38,7 +38,7 @@ from cometmq.testing.cluster import Cluster
 
 KILLS = int(os.environ.get("COMETMQ_TABLE_KILLS", "10"))
 SEED = seed_of("COMETMQ_TABLE_SEED", 40)
-TOLD = f"COMETMQ_TABLE_SEED={SEED} COMETMQ_TABLE_KILLS={KILLS}"
+REPEATED_BY = f"COMETMQ_TABLE_SEED={SEED} COMETMQ_TABLE_KILLS={KILLS}"
 # Of ten.
 SHARES = {"driver": 4, "java": 3, "broker": 3}
 GROUP = "tables"
@@ -178,8 +178,10 @@ def check_tables(path: Path, wanted: dict[Place, bytes], topic: str) -> None:
     for name, rows in rows_of_tables(path).items():
         own = [row for row in rows if row["topic"] == topic]
         found = {(row["broker"], row["queue_id"], row["queue_offset"]): row["body"] for row in own}
-        assert len(own) == len(found), f"{len(own) - len(found)} rows twice in {name} ({TOLD})"
-        assert found == wanted, f"{len(wanted) - len(found)} rows missing in {name} ({TOLD})"
+        assert len(own) == len(found), (
+            f"{len(own) - len(found)} rows twice in {name} ({REPEATED_BY})"
+        )
+        assert found == wanted, f"{len(wanted) - len(found)} rows missing in {name} ({REPEATED_BY})"
     # Each snapshot has more messages than the one before, or the same.
     snapshots = tables_of(path)
     assert snapshots["iceberg"] == snapshots["delta"]
@@ -200,7 +202,7 @@ def run_kills(
     for kind in kinds[:KILLS]:
         before = one.commits()
         one.wait_for(
-            lambda before=before: one.commits() > before, f"a commit before {kind} ({TOLD})"
+            lambda before=before: one.commits() > before, f"a commit before {kind} ({REPEATED_BY})"
         )
         time.sleep(rng.uniform(0, 1.5))
         if kind == "broker":
@@ -208,7 +210,7 @@ def run_kills(
             time.sleep(rng.uniform(0, 1))
             broker.start()
         else:
-            one.wait_for(lambda kind=kind: one.kill(kind), f"a {kind} ({TOLD})")
+            one.wait_for(lambda kind=kind: one.kill(kind), f"a {kind} ({REPEATED_BY})")
         counts[kind] += 1
     assert load.acknowledged
     return counts
@@ -229,8 +231,8 @@ def test_kills_of_driver_java_and_broker_lose_nothing_and_double_nothing(tmp_pat
                 with Load(namesrv, "orders", SEED, most=100 * KILLS) as load:
                     counts = run_kills(one, broker, load, rng)
                 wanted = wanted_of(namesrv, "orders")
-                assert load.acknowledged.items() <= wanted.items(), TOLD
-                one.wait_for(lambda: one.archived() == len(wanted), f"all messages ({TOLD})")
+                assert load.acknowledged.items() <= wanted.items(), REPEATED_BY
+                one.wait_for(lambda: one.archived() == len(wanted), f"all messages ({REPEATED_BY})")
                 series = '{topic="orders"}'
                 one.wait_for(
                     lambda: one.metrics()[f"cometmq_table_rows{series}"] == len(wanted), "figures"
@@ -242,11 +244,11 @@ def test_kills_of_driver_java_and_broker_lose_nothing_and_double_nothing(tmp_pat
                 assert found[f"cometmq_table_lag_messages{series}"] == 0
                 assert found[f"cometmq_table_freshness_seconds{series}"] < JVM_WAIT_S
                 assert one.stop() == 0, one.text[-4000:]
-            told = [
+            restarted = [
                 line for line in one.text.splitlines() if "the service starts it again in" in line
             ]
-            assert len(told) == restarts
-            assert any("SIGKILL killed it" in line for line in told)
+            assert len(restarted) == restarts
+            assert any("SIGKILL killed it" in line for line in restarted)
             assert waiting_of_group(namesrv) == 0
             check_tables(one.path, wanted, "orders")
             (day, *_) = sorted(one.reports.glob("table-*.json"))
@@ -254,7 +256,7 @@ def test_kills_of_driver_java_and_broker_lose_nothing_and_double_nothing(tmp_pat
             assert day.with_suffix(".html").exists()
         finally:
             broker.close()
-    print(f"{TOLD}: {counts}, {restarts:g} restarts, {len(wanted)} messages")  # noqa: T201 - shown when the test fails
+    print(f"{REPEATED_BY}: {counts}, {restarts:g} restarts, {len(wanted)} messages")  # noqa: T201 - shown when the test fails
 
 
 def test_a_stop_finishes_the_batch_and_the_next_run_goes_on_with_new_topics(tmp_path: Path) -> None:

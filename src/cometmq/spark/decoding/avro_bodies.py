@@ -10,7 +10,7 @@ import base64
 import json
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 import pyarrow as pa
@@ -20,19 +20,14 @@ from cometmq.spark.decoding import kinds
 from cometmq.spark.decoding.readers import (
     VALUE,
     BodySchema,
-    Convert,
     Field,
     FieldCount,
+    Node,
     Reader,
     converted_list,
     converted_map,
     converted_record,
 )
-
-
-class _Node(NamedTuple):
-    kind: pa.DataType
-    convert: Convert
 
 
 def _plain(value: Any) -> Any:
@@ -49,33 +44,33 @@ def _text_of(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=_plain)
 
 
-_ANYTHING: Final = _Node(kinds.TEXT, _text_of)
+_ANYTHING: Final = Node(kinds.TEXT, _text_of)
 _PLAIN: Final = {
-    "boolean": _Node(kinds.BOOLEAN, None),
-    "int": _Node(kinds.WHOLE, None),
-    "long": _Node(kinds.WHOLE, None),
-    "float": _Node(kinds.NUMBER, None),
-    "double": _Node(kinds.NUMBER, None),
-    "string": _Node(kinds.TEXT, None),
-    "enum": _Node(kinds.TEXT, None),
-    "bytes": _Node(kinds.BYTES, None),
-    "fixed": _Node(kinds.BYTES, None),
+    "boolean": Node(kinds.BOOLEAN, None),
+    "int": Node(kinds.WHOLE, None),
+    "long": Node(kinds.WHOLE, None),
+    "float": Node(kinds.NUMBER, None),
+    "double": Node(kinds.NUMBER, None),
+    "string": Node(kinds.TEXT, None),
+    "enum": Node(kinds.TEXT, None),
+    "bytes": Node(kinds.BYTES, None),
+    "fixed": Node(kinds.BYTES, None),
 }
-_MOMENT: Final = _Node(kinds.MOMENT, None)
+_MOMENT: Final = Node(kinds.MOMENT, None)
 _LOGICAL: Final = {
-    "date": _Node(kinds.DAY, None),
+    "date": Node(kinds.DAY, None),
     "timestamp-millis": _MOMENT,
     "timestamp-micros": _MOMENT,
-    "time-millis": _Node(kinds.TEXT, time.isoformat),
-    "time-micros": _Node(kinds.TEXT, time.isoformat),
-    "uuid": _Node(kinds.TEXT, str),
+    "time-millis": Node(kinds.TEXT, time.isoformat),
+    "time-micros": Node(kinds.TEXT, time.isoformat),
+    "uuid": Node(kinds.TEXT, str),
 }
 
 
 def reader(schema: BodySchema) -> Reader:
     """Return the reader of an Avro schema. Raise IllegalArgumentError for any other text."""
     avro = AvroSchema(schema.text)
-    nodes = _Nodes()
+    nodes = Nodes()
     root = avro.parsed
     if not (isinstance(root, dict) and root.get("type") == "record" and root["fields"]):
         node = nodes.node(root, ())
@@ -99,14 +94,14 @@ def reader(schema: BodySchema) -> Reader:
     return Reader({name: Field(name, node.kind, names[name]) for name, node in inner.items()}, read)
 
 
-class _Nodes:
+class Nodes:
     """Makes the nodes of one parsed schema, in which a name refers to a type that was defined before."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
         self._count = FieldCount()
 
-    def node(self, schema: Any, within: tuple[str, ...]) -> _Node:
+    def node(self, schema: Any, within: tuple[str, ...]) -> Node:
         if isinstance(schema, list):
             return self._union([one for one in schema if one != "null"], within)
         if isinstance(schema, str):
@@ -120,31 +115,31 @@ class _Nodes:
             self._named[schema["name"]] = schema
         logical = schema.get("logicalType")
         if logical == "decimal" and schema.get("precision", 0) <= kinds.DIGITS:
-            return _Node(pa.decimal128(kinds.DIGITS, schema.get("scale", 0)), None)
+            return Node(pa.decimal128(kinds.DIGITS, schema.get("scale", 0)), None)
         if logical in _LOGICAL and kind in ("int", "long", "string"):
             return _LOGICAL[logical]
         if kind == "array":
             item = self.node(schema["items"], within)
-            return _Node(pa.list_(item.kind), converted_list(item.convert))
+            return Node(pa.list_(item.kind), converted_list(item.convert))
         if kind == "map":
             item = self.node(schema["values"], within)
-            return _Node(pa.map_(kinds.TEXT, item.kind), converted_map(item.convert))
+            return Node(pa.map_(kinds.TEXT, item.kind), converted_map(item.convert))
         if kind in ("record", "error"):
             inner = self.fields(schema, within)
             if not inner:
                 return _ANYTHING
             converts = {name: (name, node.convert) for name, node in inner.items()}
             struct = kinds.struct_of({name: node.kind for name, node in inner.items()})
-            return _Node(struct, converted_record(converts))
+            return Node(struct, converted_record(converts))
         return _PLAIN.get(kind, _ANYTHING)
 
-    def fields(self, record: Any, within: tuple[str, ...]) -> dict[str, _Node]:
+    def fields(self, record: Any, within: tuple[str, ...]) -> dict[str, Node]:
         self._count.add(len(record["fields"]))
         self._named[record["name"]] = record
         inner = (*within, record["name"])
         return {one["name"]: self.node(one["type"], inner) for one in record["fields"]}
 
-    def _union(self, branches: list[Any], within: tuple[str, ...]) -> _Node:
+    def _union(self, branches: list[Any], within: tuple[str, ...]) -> Node:
         nodes = [self.node(one, within) for one in branches]
         found = {node.kind for node in nodes if node.convert is None}
         if len(nodes) == 1:
@@ -152,5 +147,5 @@ class _Nodes:
         if len(found) == 1 and all(node.convert is None for node in nodes):
             return nodes[0]
         if found == {kinds.WHOLE, kinds.NUMBER} and all(node.convert is None for node in nodes):
-            return _Node(kinds.NUMBER, float)
+            return Node(kinds.NUMBER, float)
         return _ANYTHING

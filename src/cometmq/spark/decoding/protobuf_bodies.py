@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -18,13 +18,15 @@ from cometmq.errors import IllegalArgumentError
 from cometmq.extras import needs
 from cometmq.runtime.spelling import did_you_mean
 from cometmq.spark.decoding import kinds
-from cometmq.spark.decoding.readers import VALUE, BodySchema, Convert, Field, FieldCount, Reader
-
-
-class _Node(NamedTuple):
-    kind: pa.DataType
-    convert: Convert
-
+from cometmq.spark.decoding.readers import (
+    VALUE,
+    BodySchema,
+    Convert,
+    Field,
+    FieldCount,
+    Node,
+    Reader,
+)
 
 _WRAPPERS: Final = "google/protobuf/wrappers.proto"
 _AS_TEXT: Final = frozenset(
@@ -99,12 +101,12 @@ def _paths_to(file: Any, name: str) -> frozenset[tuple[int, ...]]:
     return frozenset(path for path, names in owners.items() if names == {name})
 
 
-def _fields(descriptor: Any, within: tuple[str, ...], count: FieldCount) -> dict[str, _Node]:
+def _fields(descriptor: Any, within: tuple[str, ...], count: FieldCount) -> dict[str, Node]:
     count.add(len(descriptor.fields))
     return {one.name: _field(one, within, count) for one in descriptor.fields}
 
 
-def _record(descriptor: Any, nodes: dict[str, _Node]) -> Callable[[Any], dict[str, Any]]:
+def _record(descriptor: Any, nodes: dict[str, Node]) -> Callable[[Any], dict[str, Any]]:
     """Return the function that makes a dict of a message. Fields without presence are never null."""
     parts = [(one.name, one.has_presence, nodes[one.name].convert) for one in descriptor.fields]
 
@@ -121,20 +123,20 @@ def _record(descriptor: Any, nodes: dict[str, _Node]) -> Callable[[Any], dict[st
     return convert
 
 
-def _field(field: Any, within: tuple[str, ...], count: FieldCount) -> _Node:
+def _field(field: Any, within: tuple[str, ...], count: FieldCount) -> Node:
     message = field.message_type
     if message is not None and message.GetOptions().map_entry:
         key, value = message.fields_by_name["key"], message.fields_by_name["value"]
         node = _single(value, within, count)
         text = _text_key if key.type == key.TYPE_BOOL else str
-        return _Node(pa.map_(kinds.TEXT, node.kind), _pairs(node.convert, text))
+        return Node(pa.map_(kinds.TEXT, node.kind), _pairs(node.convert, text))
     node = _single(field, within, count)
     if not field.is_repeated:
         return node
     inner = node.convert
     if inner is None:
-        return _Node(pa.list_(node.kind), list)
-    return _Node(pa.list_(node.kind), lambda values: [inner(one) for one in values])
+        return Node(pa.list_(node.kind), list)
+    return Node(pa.list_(node.kind), lambda values: [inner(one) for one in values])
 
 
 def _text_key(key: Any) -> str:
@@ -147,40 +149,40 @@ def _pairs(inner: Convert, text: Callable[[Any], str]) -> Convert:
     return lambda values: [(text(key), inner(one)) for key, one in values.items()]
 
 
-def _single(field: Any, within: tuple[str, ...], count: FieldCount) -> _Node:
+def _single(field: Any, within: tuple[str, ...], count: FieldCount) -> Node:
     """Return the node of one value of a field."""
     if field.message_type is not None:
         return _message(field.message_type, within, count)
     if field.enum_type is not None:
         names = {value.number: value.name for value in reversed(field.enum_type.values)}
-        return _Node(kinds.TEXT, lambda number: names.get(number, str(number)))
+        return Node(kinds.TEXT, lambda number: names.get(number, str(number)))
     if field.cpp_type == field.CPPTYPE_UINT64:
-        return _Node(kinds.UNSIGNED, None)
+        return Node(kinds.UNSIGNED, None)
     if field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
-        return _Node(kinds.NUMBER, None)
+        return Node(kinds.NUMBER, None)
     if field.cpp_type == field.CPPTYPE_BOOL:
-        return _Node(kinds.BOOLEAN, None)
+        return Node(kinds.BOOLEAN, None)
     if field.type == field.TYPE_BYTES:
-        return _Node(kinds.BYTES, None)
+        return Node(kinds.BYTES, None)
     if field.cpp_type == field.CPPTYPE_STRING:
-        return _Node(kinds.TEXT, None)
-    return _Node(kinds.WHOLE, None)
+        return Node(kinds.TEXT, None)
+    return Node(kinds.WHOLE, None)
 
 
-def _message(descriptor: Any, within: tuple[str, ...], count: FieldCount) -> _Node:
+def _message(descriptor: Any, within: tuple[str, ...], count: FieldCount) -> Node:
     name = descriptor.full_name
     if name == "google.protobuf.Timestamp":
         from datetime import UTC
 
-        return _Node(kinds.MOMENT, lambda value: value.ToDatetime(UTC))
+        return Node(kinds.MOMENT, lambda value: value.ToDatetime(UTC))
     if descriptor.file.name == _WRAPPERS:
         node = _single(descriptor.fields_by_name[VALUE], within, count)
         inner = node.convert
-        return _Node(node.kind, lambda one: one.value if inner is None else inner(one.value))
+        return Node(node.kind, lambda one: one.value if inner is None else inner(one.value))
     if name in _AS_TEXT or name in within or not descriptor.fields:
         from google.protobuf.json_format import MessageToJson
 
-        return _Node(kinds.TEXT, lambda value: MessageToJson(value, indent=None))
+        return Node(kinds.TEXT, lambda value: MessageToJson(value, indent=None))
     inner_nodes = _fields(descriptor, (*within, name), count)
     struct = kinds.struct_of({one: node.kind for one, node in inner_nodes.items()})
-    return _Node(struct, _record(descriptor, inner_nodes))
+    return Node(struct, _record(descriptor, inner_nodes))

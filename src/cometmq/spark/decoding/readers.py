@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -50,6 +50,13 @@ class Field:
     name: str
     type: pa.DataType
     names: tuple[str, ...]
+
+
+class Node(NamedTuple):
+    """A part of a schema: the type of its column, and the conversion of a value."""
+
+    kind: pa.DataType
+    convert: Convert
 
 
 class FieldCount:

@@ -4,33 +4,29 @@ The tables are an archive of their own below `_decoded`. Its hours have the name
 and its offsets are those of the archived messages that were decoded. One commit brings the rows of a batch,
 both those that fit and those that do not. So each message is in one of its topic's tables, once, whichever
 process is killed. A batch is committed only if it has as many rows as there are archived messages.
-
-Longer than 500 lines: a batch's offsets, schemas, files, check and commit follow from one state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 from msgspec.structs import replace
 
 from cometmq.errors import (
     ConfigError,
-    SchemaRegistryError,
     StoreCorruptError,
-    UndecodableError,
 )
 from cometmq.logs.loggers import get_logger
 from cometmq.model.queue import MessageQueue
 from cometmq.payloads.by_topic import ByTopic, is_pattern
 from cometmq.pipelines.archive.commits import Archive, Commit, batch_name
+from cometmq.pipelines.archive.decoded.decoders import Decoders
 from cometmq.pipelines.archive.decoded.definitions import (
     DIRECTORY,
     UNDECODABLE,
-    DecodedTable,
     Definitions,
     names_of,
 )
@@ -56,18 +52,11 @@ from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.pipelines.configuration import Decode
 from cometmq.pipelines.locations import Location
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
-from cometmq.spark.decoding.batches import BodyDecoder, FittingIds
-from cometmq.spark.decoding.json_bodies import MOST_SAMPLED, inferred
 from cometmq.spark.decoding.kinds import plain_name
-from cometmq.spark.decoding.readers import BodySchema
 from cometmq.spark.live.admission import shared
 from cometmq.spark.live.plan import Range
 
 log = get_logger(__name__)
-
-# The registry is asked for so many schemas, one after the other, and workers get all of them.
-MOST_IDS: Final = 200
-_BEYOND: Final = f"it is not among the {MOST_IDS} schemas that most messages of its batch name, the limit MOST_IDS"
 
 # The figures of files that were read back, by hour and name.
 Read = dict[tuple[Hour, str], list[Figures]]
@@ -108,8 +97,6 @@ class Decoding:
         # Files without a message that waits for its decoding.
         self._done: set[tuple[Hour, str]] = set()
         self._problems: dict[str, str] = {}
-        # The failures of registries in this round, by their addresses: each takes seconds to find out.
-        self._silent: dict[str, SchemaRegistryError] = {}
 
     def __enter__(self) -> Self:
         """Open the tables, and publish commits that earlier runs did not. Raise ConfigError as an archive does."""
@@ -117,6 +104,7 @@ class Decoding:
             path = self._archive.layout.path / DIRECTORY
             self._tables = self._stack.enter_context(Archive(path))
             self._definitions = Definitions(self._tables.layout)
+            self._decoders = Decoders(self._work, self._archive.layout.data, self._definitions)
             self._publisher = DecodedPublisher(
                 self._tables, self._definitions, self._settings, self._clock
             )
@@ -147,7 +135,7 @@ class Decoding:
             return
         topics = sorted({state.topic for state in self._archive.state.queues})
         while topics:
-            self._silent.clear()
+            self._decoders.begin_round()
             left = []
             for topic in topics:
                 if count := self._decode(topic):
@@ -289,7 +277,7 @@ class Decoding:
         forms: dict[str, int] = {}
         schemas = dict(self._tables.schemas)
         if files := self._files(topic, ranges):
-            for table, decoder in self._decoders(topic, rule, files, ranges):
+            for table, decoder in self._decoders.of(topic, rule, files, ranges):
                 columns = {table.name: table.all_columns, table.name_of_bad: UNDECODABLE}
                 forms |= {name: _number_of(one, schemas) for name, one in columns.items()}
                 self._work.write(
@@ -326,117 +314,6 @@ class Decoding:
             for (hour, name), file in self._all_files(topic).items()
             if (hour, name) not in self._done and may_hold(file)
         ]
-
-    def _decoders(
-        self, topic: str, rule: DecodeRule, files: Sequence[Location], ranges: Ranges
-    ) -> list[tuple[DecodedTable, BodyDecoder]]:
-        """Return the tables for the topic's next messages, each with its decoder.
-
-        Raise UndecodableError if there is no schema, and SchemaRegistryError if the registry does not answer.
-        """
-        base = self._archive.layout.data
-        if rule.registry is not None:
-            return self._registered(topic, rule, files, ranges)
-        tables = self._definitions.of(topic)
-        schema = rule.schema
-        if schema is None and tables:
-            table = tables[-1]
-            return [(table, BodyDecoder(table.columns, {None: table.schemas[-1]}, rule.wire))]
-        if schema is None:
-            bodies = self._work.sample(base, files, ranges, MOST_SAMPLED)
-            schema = inferred(bodies)
-            if schema is None:
-                raise UndecodableError(
-                    f"none of the first {len(bodies)} bodies of topic {topic} is a JSON object with "
-                    f"fields, so no schema can be inferred: give schema in the table [decode.{rule.key}]"
-                )
-        table = self._definitions.table_for(topic, schema, rule.table)
-        return [(table, BodyDecoder(table.columns, {None: schema}, rule.wire))]
-
-    def _registered(
-        self, topic: str, rule: DecodeRule, files: Sequence[Location], ranges: Ranges
-    ) -> list[tuple[DecodedTable, BodyDecoder]]:
-        """Return the tables for messages that name schemas. The first gets those without a usable one."""
-        base = self._archive.layout.data
-        schemas, refused = self._asked(rule, files, ranges)
-        # Any producer may name any id, so a schema counts only when it has read a body.
-        new: dict[int | None, BodySchema] = {
-            schema_id: schema
-            for schema_id, schema in schemas.items()
-            if self._definitions.known(topic, schema) is None
-        }
-        if new:
-            found_by = self._work.reasons(base, files, ranges, FittingIds(rule.wire, new))
-            fitting = {schema_id for schema_id, reason in found_by if reason is None}
-            refused |= {
-                schema_id: f"no body of it can be read: {reason}"
-                for schema_id, reason in found_by
-                if schema_id not in fitting
-            }
-        for schema_id in [one for one in schemas if one not in refused]:
-            try:
-                self._definitions.table_for(topic, schemas[schema_id], rule.table)
-            except UndecodableError as error:
-                if not self._definitions.of(topic):
-                    raise
-                refused[schema_id] = str(error)
-        schemas = {one: schema for one, schema in schemas.items() if one not in refused}
-        tables = self._definitions.of(topic)
-        if not tables:
-            raise UndecodableError(
-                f"no message of topic {topic} names a usable schema, so the topic has no table yet: "
-                + (
-                    "; ".join(f"schema {one}: {said}" for one, said in refused.items())
-                    or "there are no schema ids"
-                )
-            )
-        of_table = {
-            table: {i for i, one in schemas.items() if one in table.schemas} for table in tables
-        }
-        used = [table for table, own in of_table.items() if own] or tables[-1:]
-        made = []
-        for table in used:
-            own = of_table[table]
-            # Rows without a schema belong to one of the decoders.
-            others = frozenset(one for one in schemas if one not in own)
-            decoder = BodyDecoder(
-                table.columns,
-                {schema_id: schemas[schema_id] for schema_id in own},
-                rule.wire,
-                known_ids=True,
-                refused=refused,
-                of_others=_BEYOND,
-                elsewhere=others,
-                takes_others=table is used[0],
-            )
-            made.append((table, decoder))
-        return made
-
-    def _asked(
-        self, rule: DecodeRule, files: Sequence[Location], ranges: Ranges
-    ) -> tuple[dict[int, BodySchema], dict[int, str]]:
-        """Return the schemas that a batch's messages name, by id, and the reasons why others cannot be used.
-
-        Raise SchemaRegistryError if the registry does not answer; then it is not asked again in this round.
-        """
-        assert rule.registry is not None, "asked for by the caller"
-        base = self._archive.layout.data
-        address = rule.registry.address
-        if address in self._silent:
-            raise self._silent[address]
-        schemas: dict[int, BodySchema] = {}
-        refused: dict[int, str] = {}
-        for schema_id in sorted(self._work.schema_ids(base, files, ranges, rule.wire, MOST_IDS)):
-            try:
-                found = rule.registered(schema_id)
-            except SchemaRegistryError as error:
-                self._silent[address] = error
-                raise
-            if isinstance(found, str):
-                refused[schema_id] = found
-            else:
-                schemas[schema_id] = found
-        return schemas, refused
 
     def _check(
         self,
