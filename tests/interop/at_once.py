@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -33,3 +34,11 @@ def at_once(
         finally:
             for future in runs.values():
                 future.cancel()
+
+
+def made(directory: Path) -> Path:
+    """Make the directory of a case, below one that the fixture has from pytest: `mktemp` is no call for
+    several threads, the first of which makes what the others then delete.
+    """
+    directory.mkdir()
+    return directory

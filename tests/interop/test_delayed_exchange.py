@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
-from tests.interop.at_once import at_once
+from tests.interop.at_once import at_once, made
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.conftest import need
 from tests.interop.peers import Java53Broker, JavaBroker
@@ -122,9 +122,10 @@ def runs(
 ) -> Iterator[dict[str, Future[list[str]]]]:
     """All exchanges at once: most of each is waiting for what is due later."""
     need("java", "mvn")
+    directory = tmp_path_factory.mktemp("exchanges")
 
     def run(case: str) -> list[str]:
-        return exchange(*ORDERS[case], tmp_path_factory.mktemp(case))
+        return exchange(*ORDERS[case], made(directory / case))
 
     with at_once(request, run, places=3) as runs:
         yield runs

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.integration.raw_client import RawClient
-from tests.interop.at_once import at_once
+from tests.interop.at_once import at_once, made
 from tests.interop.clients import CometClient, Event, JavaClient, RunningClient
 from tests.interop.comet_servers import CometNamesrv
 from tests.interop.conftest import need
@@ -57,10 +57,11 @@ def runs(
 ) -> Iterator[dict[str, Future[None]]]:
     """The runs of all pairs at once: most of each is waiting for what takes 5, 10 or 60 s in Java."""
     need("java", "mvn", "cc")
+    directory = tmp_path_factory.mktemp("pairs")
     with MqAdmin(5) as mqadmin:
 
         def run(kinds: str) -> None:
-            Run(kinds, tmp_path_factory.mktemp(kinds), mqadmin).from_begin_to_end()
+            Run(kinds, made(directory / kinds), mqadmin).from_begin_to_end()
 
         with at_once(request, run, places=len(PAIRS)) as runs:
             yield runs

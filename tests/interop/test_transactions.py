@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.interop.at_once import at_once
+from tests.interop.at_once import at_once, made
 from tests.interop.clients import CometClient, JavaClient
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.conftest import need
@@ -223,11 +223,12 @@ def runs(
     """All cases at once: a broker asks for a verdict six seconds after a message came."""
     servers = {"comet": comet, "java": java}
     kinds: dict[str, type[JavaBroker]] = {"comet": CometBroker, "java": JavaBroker}
+    directory = tmp_path_factory.mktemp("moves")
 
     def run(case: str) -> None:
         if case in MOVES:
             when, first, _, second = case.split("-")
-            home = tmp_path_factory.mktemp(case)
+            home = made(directory / case)
             hand_over(kinds[first], kinds[second], home, checked=when == "checked")
         elif case in PAIRS:
             client, _, at = case.split("-")
