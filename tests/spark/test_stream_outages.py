@@ -175,6 +175,36 @@ def test_a_killed_broker_in_the_middle_of_reading_costs_no_row(tmp_path: Path) -
     assert read(query) == sorted(sent)
 
 
+def test_a_batch_of_named_offsets_waits_for_the_route_of_a_killed_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Cluster(brokers=0) as cluster:
+        broker = BrokerProcess(tmp_path, cluster.namesrv)
+        try:
+            sent = fill(cluster, 8)
+            named = {
+                "namesrv": cluster.namesrv,
+                "assign": json.dumps({TOPIC: {"broker-a": [*range(4)]}}),
+                "startingOffsets": json.dumps({TOPIC: {"broker-a": dict.fromkeys(range(4), 0)}}),
+                "endingOffsets": json.dumps({TOPIC: {"broker-a": dict.fromkeys(range(4), 2)}}),
+            }
+
+            def places(**more: str) -> list[Place]:
+                source = RocketMQSource({**named, **more})
+                reader = source.reader(source.schema())
+                batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+                rows = [row for batch in batches for row in batch.to_pylist()]
+                return [(r["topic"], r["broker"], r["queue_id"], r["queue_offset"]) for r in rows]
+
+            broker.kill()
+            with pytest.raises(AWAY):
+                places(timeoutMs="0")
+            when_it_waits(monkeypatch, broker.start)
+            assert sorted(places(timeoutMs="60000")) == sorted(sent)
+        finally:
+            broker.close()
+
+
 def test_the_first_batch_only_says_where_the_query_began_but_once_takes_all() -> None:
     with Cluster() as cluster:
         fill(cluster, 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -73,8 +74,12 @@ def open_context(
 
 
 def silence_spark() -> None:
-    """Keep pyspark from writing each refused query to stderr, beside the error that it raises."""
+    """Keep PySpark from writing each refused query to stderr, beside the error that it raises, and from
+    warning about the version of pandas, whose frames no pipeline uses.
+    """
     from pyspark.logger import PySparkLogger
+
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True

@@ -120,7 +120,8 @@ class LiveOptions:
     failOnDataLoss: fail where messages are gone (default). With false they are left out, and gapLog
         must name a directory in which every gap is noted.
     timeoutMs: for how long a broker that does not answer is asked again. A stream goes on with the
-        brokers that answer, and waits while there is none.
+        brokers that answer, and waits while there is none. A batch by `assign` with an offset for each
+        start and end also waits so long for queues that have no route.
     """
 
     def __init__(self, given: Any, *, streaming: bool | None) -> None:
@@ -164,6 +165,15 @@ class LiveOptions:
     def named_topics(self) -> frozenset[str]:
         """Return the topics that `subscribe` or `assign` names."""
         return self.topics or frozenset(queue.topic for queue in self.assigned)
+
+    @property
+    def names_each_offset(self) -> bool:
+        """Whether `assign` names the queues, and the offsets of each are numbers."""
+        return bool(self.assigned) and all(
+            isinstance(offsets.of(queue), int)
+            for offsets in (self.start, self.end)
+            for queue in self.assigned
+        )
 
     # Inside
 

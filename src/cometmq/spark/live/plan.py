@@ -33,13 +33,19 @@ class LiveRange(InputPartition):
     end: int
 
 
+class UnknownQueuesError(IllegalArgumentError):
+    """The routes have no such queues; they may have them again when a broker is back."""
+
+    retriable = True
+
+
 def find_queues(
     reader: BlockingRangeReader, options: LiveOptions, known: Iterable[MessageQueue] = ()
 ) -> list[MessageQueue]:
     """Return the queues that the options name and that exist now; for a topic without a route,
     those in `known`.
 
-    Raise IllegalArgumentError for assigned queues that do not exist, RouteNotFoundError for a topic
+    Raise UnknownQueuesError for assigned queues that do not exist, RouteNotFoundError for a topic
     that no name server knows, and RemotingError when no name server answers.
     """
     try:
@@ -55,7 +61,7 @@ def find_queues(
     if not options.assigned:
         return queues
     if missing := options.assigned - set(queues):
-        raise IllegalArgumentError(
+        raise UnknownQueuesError(
             f"the option assign names {listed(missing)}, which are not in the routes of their topics; "
             f"there are {listed(queues)}"
         )

@@ -6,10 +6,12 @@ spark.read.format("rocketmq").option("namesrv", "127.0.0.1:9876").option("subscr
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import (
     CometMQError,
     ConfigError,
@@ -36,6 +38,7 @@ from cometmq.spark.live.reading import LiveReading, leave_out
 from cometmq.spark.live.refusal import RefusedStream
 from cometmq.spark.live.unknown_topics import unknown_topics
 from cometmq.spark.options import Options
+from cometmq.spark.patience import patiently
 from cometmq.spark.ranges.pushdown import Bounds, push_where_allowed
 from cometmq.spark.ranges.splitting import parts_of
 from cometmq.spark.rows.schema import source_schema, wanted_columns
@@ -124,11 +127,7 @@ class LiveReader(DataSourceReader):
         options = self._options
         options.gaps.check()
         with options.new_reader() as reader:
-            try:
-                queues = find_queues(reader, options)
-            except RouteNotFoundError as error:
-                namesrv, topics = options.namesrv, options.named_topics
-                raise unknown_topics(reader, namesrv, topics, error) from error
+            queues = self._queues(reader)
             if not queues and options.pattern is not None:
                 raise IllegalArgumentError(
                     f"no topic matches subscribePattern {options.pattern.pattern!r}: whole names have "
@@ -160,6 +159,16 @@ class LiveReader(DataSourceReader):
                 yield from LiveReading(self._options, self._names, tags).rows(part)
 
     # Inside
+
+    def _queues(self, reader: BlockingRangeReader) -> list[MessageQueue]:
+        options = self._options
+        # Somebody has read these offsets from the brokers, so a queue without a route is one of a broker
+        # that is away. Other names may be misspelt, and are refused at once.
+        patience_s = options.timeout_ms / 1000 if options.names_each_offset else 0.0
+        try:
+            return patiently(partial(find_queues, reader, options), patience_s)
+        except RouteNotFoundError as error:
+            raise unknown_topics(reader, options.namesrv, options.named_topics, error) from error
 
     def _start_of_what_is_there(
         self, queue: MessageQueue, start: int, end: int, bound: Range
