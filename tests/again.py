@@ -36,6 +36,9 @@ LIST: Final = Path(__file__).with_name("unsteady.toml")
 MOST_FAILURES: Final = 10
 MOST_KNOWN: Final = 10
 SLOWEST: Final = 20
+# The lines of an error in closing.txt, and the letters of a line.
+MOST_LINES: Final = 12
+LONGEST: Final = 400
 # The second try of a test without a limit of its own, such as a campaign of crashes.
 LIMIT_S: Final = 1800.0
 
@@ -217,6 +220,16 @@ class SecondTry:
         digest = hashlib.sha256((name + repr(invocation.settings)).encode()).hexdigest()
         self.place = directory / f"{readable}-{digest[:8]}"
 
+    def errors(self, *, again: bool) -> list[str]:
+        """Return the last lines in which pytest shows the error of a try. Of CI's output people may see
+        no more than its end.
+        """
+        file = self.place / ("second.txt" if again else "first.txt")
+        lines = [
+            line for line in file.read_text(errors="replace").splitlines() if line[:4] == "E   "
+        ]
+        return [f"    {line[:LONGEST]}" for line in lines[-MOST_LINES:]]
+
     def passes(self) -> bool:
         """Run the test, write what both tries said, and return whether it passed."""
         self.place.mkdir(exist_ok=True)
@@ -281,7 +294,7 @@ def try_again(directory: Path, unsteady_list: Path = LIST) -> int:
         _say(f"    {kind}; {one.place}/first.txt, second.txt")
         if kind == "failed again":
             _say((one.place / "second.txt").read_text(errors="replace")[-4000:])
-        outcomes[kind].append(f"{one.name}  {one.place}")
+        outcomes[kind] += [f"{one.name}  {one.place}", *one.errors(again=kind != "unsteady")]
     outcomes["known to be unsteady, so mend it"] = outcomes.pop("known")
     for kind, names in outcomes.items():
         if names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -135,6 +136,7 @@ def test_a_test_that_fails_once_is_named_and_passes(tmp_path: Path, workers: str
     assert list(suite.failures()) == ["test_it.py::test_fails_once"]
     assert try_again(suite.again) == 0
     assert "unsteady:\n    test_it.py::test_fails_once  " in suite.closing()
+    assert re.search(r"^ +E +.*by chance, with 17", suite.closing(), re.MULTILINE)
     (place,) = (path for path in suite.again.iterdir() if path.is_dir())
     assert "by chance, with 17" in (place / "first.txt").read_text()
     assert "1 passed" in (place / "second.txt").read_text()
@@ -154,6 +156,8 @@ def test_a_test_that_fails_again_fails_the_run(
     assert try_again(suite.again) == 1
     assert "failed again:\n    test_it.py::test_fails_always" in suite.closing()
     assert "unsteady" not in suite.closing()
+    # Of CI's output people may see no more than its end.
+    assert re.search(r"^ +E +.*never right", suite.closing(), re.MULTILINE)
     assert "never right" in capsys.readouterr().out
 
 
