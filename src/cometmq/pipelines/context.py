@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -70,7 +70,9 @@ def open_context(
         )
     finally:
         if not was_there:
-            session.stop()
+            # Where Java is gone, the error of the pipeline's own call says more.
+            with suppress(ConnectionError):
+                session.stop()
 
 
 def silence_spark() -> None:

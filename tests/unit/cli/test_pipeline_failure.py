@@ -107,3 +107,27 @@ def _stop_within(number: signal.Signals) -> None:
 def test_what_nobody_stopped_is_left_as_it_is() -> None:
     with pytest.raises(ValueError, match="of ours"), stoppable("replay"):
         raise ValueError("a defect of ours")
+
+
+class Py4JNetworkError(Exception):
+    """The error of py4j, which is not installed here, for a call during which Java went away."""
+
+
+def refused_in(module: str) -> ConnectionRefusedError:
+    """Return the error of a call that found no process, made by a function of this module."""
+    scope = {"__name__": module}
+    exec("def connect():\n    raise ConnectionRefusedError(111, 'Connection refused')", scope)
+    with pytest.raises(ConnectionRefusedError) as raised:
+        scope["connect"]()  # type: ignore[operator]
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    "error", [refused_in("py4j.clientserver"), Py4JNetworkError("Error while sending or receiving")]
+)
+def test_a_lost_java_is_named(error: Exception) -> None:
+    assert "Spark's Java process is gone" in str(said_of(error))
+
+
+def test_a_refused_connection_of_others_is_shown_as_it_is() -> None:
+    assert sentence_of(refused_in("boto"), FILE, "replay") is None

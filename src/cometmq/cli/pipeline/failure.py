@@ -10,6 +10,7 @@ import logging
 import re
 import signal
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,6 +86,12 @@ def sentence_of(error: Exception, file: Path, table: str) -> CometMQError | None
         text = str(error)
         where = f"{file}" if "[cluster]" in text else f"{file}, table [{table}]"
         return ConfigError(f"{where}: {text}")
+    if _is_of_lost_java(error):
+        return CometMQError(
+            f"{table} ended before it was done: Spark's Java process is gone, because somebody killed it "
+            "or the machine had no memory left (see its log; run it again with the same file, and it goes "
+            "on where it was)"
+        )
     if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
         return None
     text = str(error)
@@ -101,6 +108,16 @@ def sentence_of(error: Exception, file: Path, table: str) -> CometMQError | None
         f"{table} ended before it was done: {said[:_MOST_LETTERS]} (repair this, and run it again "
         "with the same file)"
     )
+
+
+def _is_of_lost_java(error: Exception) -> bool:
+    """Return whether a call to Java found no process, or lost it."""
+    if type(error).__name__ == "Py4JNetworkError":
+        return True
+    if not isinstance(error, ConnectionError):
+        return False
+    *_, (frame, _line) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith("py4j.")
 
 
 def _cause(text: str) -> str:
