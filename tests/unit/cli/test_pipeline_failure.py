@@ -113,6 +113,10 @@ class Py4JNetworkError(Exception):
     """The error of py4j, which is not installed here, for a call during which Java went away."""
 
 
+class Py4JError(Exception):
+    """Another one, for an empty answer of Java."""
+
+
 def refused_in(module: str) -> ConnectionRefusedError:
     """Return the error of a call that found no process, made by a function of this module."""
     scope = {"__name__": module}
@@ -123,7 +127,12 @@ def refused_in(module: str) -> ConnectionRefusedError:
 
 
 @pytest.mark.parametrize(
-    "error", [refused_in("py4j.clientserver"), Py4JNetworkError("Error while sending or receiving")]
+    "error",
+    [
+        refused_in("py4j.clientserver"),
+        Py4JNetworkError("Error while sending or receiving"),
+        Py4JError("An error occurred while calling o51.setJobGroup"),
+    ],
 )
 def test_a_lost_java_is_named(error: Exception) -> None:
     assert "Spark's Java process is gone" in str(said_of(error))
@@ -131,3 +140,5 @@ def test_a_lost_java_is_named(error: Exception) -> None:
 
 def test_a_refused_connection_of_others_is_shown_as_it_is() -> None:
     assert sentence_of(refused_in("boto"), FILE, "replay") is None
+    other = Py4JError("An error occurred while calling o1.x. Trace: Method x does not exist")
+    assert "gone" not in str(sentence_of(other, FILE, "replay"))

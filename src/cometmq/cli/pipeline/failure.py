@@ -112,7 +112,9 @@ def sentence_of(error: Exception, file: Path, table: str) -> CometMQError | None
 
 def _is_of_lost_java(error: Exception) -> bool:
     """Return whether a call to Java found no process, or lost it."""
-    if type(error).__name__ == "Py4JNetworkError":
+    name = type(error).__name__
+    # For an empty answer py4j raises its plain error, without what Java says.
+    if name == "Py4JNetworkError" or (name == "Py4JError" and "Trace" not in str(error)):
         return True
     if not isinstance(error, ConnectionError):
         return False
