@@ -12,7 +12,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * The options of a read (Python: {@code cometmq.spark.stores.source.StoreOptions}). What is not plainly right
+ * The options of a read (Python: {@code cometmq.spark.stores.options.StoreOptions}). What is not plainly right
  * throws Unfit, and the Python reader explains it.
  */
 final class StoreOptions implements Serializable {
