@@ -30,7 +30,7 @@ NOT_STORED = "not stored"
 DAMAGE = "damage"
 
 
-# What a range of offsets belongs to: a message queue, or the commit log of a store.
+# A range of offsets belongs to a place: a message queue, or the commit log of a store.
 Place = tuple[object, ...]
 P = TypeVar("P", bound=Place)
 

@@ -1,7 +1,7 @@
 """Take schemas of bodies from a registry: Confluent's, or one with its interface, such as Apicurio's.
 
-A registry is asked on the driver and in workers. What goes to workers are its address and the places of its
-secrets; each process reads a secret when it first asks.
+A registry is asked on the driver and in workers. Workers get its address and the places of its secrets; each
+process reads a secret when it first asks.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from cometmq.spark.ranges.by_queue import EARLIEST, LATEST
 from cometmq.spark.rows.columns import named_columns
 
 NAME: Final = "rocketmq-store"
-# What a batch of a stream takes of the log: its planner has to look at every record first.
+# A batch of a stream takes so many bytes of the log: its planner has to look at every record first.
 MAX_BYTES: Final = 1024**3
 _DAY_MS: Final = 24 * 3600 * 1000
 _INT64_MAX: Final = 2**63 - 1

@@ -138,7 +138,7 @@ class LogPlanner:
         """Return the next batch from a position on, None if there is nothing new.
 
         With `waits`, return None only at the end of the log: wait where records are missing in front of later
-        ones. Raise DataLossError for a log that was cut or written anew behind the position; and for
+        ones. Raise DataLossError for a log that was cut or written again in front of the position; and for
         what is gone or damaged, whatever `leave_out` raises.
         """
         if start >= until or (not waits and self._clock.monotonic() < self._look_after_s):

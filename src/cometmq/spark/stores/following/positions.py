@@ -3,7 +3,7 @@
 An offset of the stream is {"commitLog": 41943040, "marks": [[41942800, 240, "5f2c…"]]}: the position in the
 commit log at which the next batch begins, and the place, size and digest of records in front of it, the
 newest first. A record that is another one now means that the log was cut behind an older mark and written
-anew, as by a broker that recovered without its last messages, or by a slave that became master.
+again, as by a broker that recovered without its last messages, or by a slave that became master.
 
 `leftOut` is the position at which a batch begins that only leaves out what is gone or damaged.
 """
@@ -45,7 +45,7 @@ Position = dict[str, Any]
 
 
 class Seen(Enum):
-    """What the log has at the place of a mark."""
+    """The result of comparing the log with a mark."""
 
     SAME = "same"
     OTHER = "another record"
