@@ -479,6 +479,25 @@ def test_a_query_that_begins_before_there_is_a_log(
         assert set(rows) < set(everything(written))
 
 
+def test_files_in_front_of_the_first_one_are_reported(
+    store: Path, tmp_path: Path, clock: HandClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = log_files(store)[0]
+    aside = tmp_path / "first"
+    first.rename(aside)
+    found = query()
+    found.start(options(store))
+    assert found.trigger()
+    assert found.trigger()
+    before = places(found)
+    aside.rename(first)
+    clock.sleep(1)
+    assert not found.trigger()
+    found.stop()
+    assert 0 < len(before) < COUNT
+    assert "lie in front of the first one there was" in caplog.text
+
+
 def test_a_query_that_begins_at_the_end_reads_what_comes_then(tmp_path: Path) -> None:
     with Cluster(directory=tmp_path, properties=PROPERTIES) as cluster:
         send(cluster, range(50))
