@@ -17,11 +17,11 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql.datasource_internal import ReadLimitRegistry
 
-from cometmq.spark.live.options import OffsetTable
 from cometmq.spark.live.source import RocketMQSource
 
 LIMITS = ReadLimitRegistry()
 Place = tuple[str, str, int, int]
+Offset = dict[str, Any]
 
 
 class CrashError(Exception):
@@ -34,26 +34,32 @@ class MicroBatches:
     """
 
     def __init__(
-        self, rng: random.Random, between: Callable[[], None], *, failures: float = 0.2
+        self,
+        rng: random.Random,
+        between: Callable[[], None],
+        *,
+        failures: float = 0.2,
+        source: Any = RocketMQSource,
     ) -> None:
+        self._class = source
         self._failures = failures
         self._rng = rng
         self._between = between
         # Called once, behind the first rows of a task.
         self.between_chunks: Callable[[], None] | None = None
         self._reader: Any = None
-        self._source: RocketMQSource | None = None
+        self._source: Any = None
         self._available_now = False
         self.offset_log: list[str] = []
         self.committed = 0
-        self.first: OffsetTable = {}
+        self.first: Offset = {}
         # What the sink has of each batch: a second run of one replaces the first.
         self.output: dict[int, list[Place]] = {}
 
     def start(self, options: dict[str, str], *, available_now: bool = False) -> None:
         """A new driver with a new planner."""
         self.stop()
-        self._source = RocketMQSource(options)
+        self._source = self._class(options)
         self._reader = self._new_reader()
         self._available_now = available_now
         if available_now:
@@ -101,18 +107,18 @@ class MicroBatches:
         assert self._source is not None
         return self._source.streamReader(self._source.schema())
 
-    def _start(self) -> OffsetTable:
+    def _start(self) -> Offset:
         if self.committed:
             return through_json(json.loads(self.offset_log[self.committed - 1]))
         return through_json(self._reader.initialOffset())
 
-    def _planned(self, start: OffsetTable) -> OffsetTable:
+    def _planned(self, start: Offset) -> Offset:
         limit = self._reader.getDefaultReadLimit()
         given = dataclasses.asdict(limit) | {"_type": type(limit).__name__}
         limit = LIMITS.get(json.loads(json.dumps(given)))
         return through_json(self._reader.latestOffset(start, limit))
 
-    def _run(self, start: OffsetTable, end: OffsetTable) -> list[Place]:
+    def _run(self, start: Offset, end: Offset) -> list[Place]:
         tasks = [cloudpickle.dumps(part) for part in self._reader.partitions(start, end)]
         self._rng.shuffle(tasks)
         reader = cloudpickle.dumps(self._new_reader())
@@ -143,6 +149,6 @@ class MicroBatches:
         return places
 
 
-def through_json(table: OffsetTable) -> OffsetTable:
-    copy: OffsetTable = json.loads(json.dumps(table))
+def through_json(table: Offset) -> Offset:
+    copy: Offset = json.loads(json.dumps(table))
     return copy

@@ -153,3 +153,42 @@ def test_a_job_of_spark_sends_its_bad_row_to_the_dead_letters(spark: Any, cluste
     assert len(awaited_messages(cluster.namesrv, "jobs", 99)) == 99
     (letter,) = awaited_messages(cluster.namesrv, "job-letters", 1)
     assert "has no body" in letter.properties["DEAD_LETTER_REASON"]
+
+
+def undecoded(count: int, every: int) -> Iterator[Any]:
+    """Rows as `decode` leaves them, of which each so-manieth has a reason."""
+    rows = [
+        {**GOOD, "body": b"row-%d" % at, "undecodable": None if at % every else f"no JSON at {at}"}
+        for at in range(count)
+    ]
+    yield pa.RecordBatch.from_pylist(rows, SCHEMA.append(pa.field("undecodable", pa.string())))
+
+
+@pytest.mark.parametrize("every", [1, 2, 7])
+def test_rows_whose_bodies_do_not_decode_are_dead_letters(cluster: Cluster, every: int) -> None:
+    letters = f"undecodable-{every}"
+    options = options_of(cluster, letters)
+    before = good_of(cluster)
+    sent = send_rows(options, undecoded(50, every))
+    bad = [at for at in range(50) if at % every == 0]
+    assert (sent.rows, sent.dead_letters) == (50, len(bad))
+    found = awaited_messages(cluster.namesrv, letters, len(bad))
+    assert sorted(message.body for message in found) == sorted(b"row-%d" % at for at in bad)
+    for message in found:
+        reason = message.properties["DEAD_LETTER_REASON"]
+        assert f"does not decode: no JSON at {message.body.decode()[4:]}." in reason
+        assert "undecodable" not in json.loads(message.properties["DEAD_LETTER_ROW"])
+        assert message.properties["DEAD_LETTER_TOPIC"] == "orders"
+    good = [b"row-%d" % at for at in range(50) if at % every]
+    assert good_of(cluster) == sorted(before + good)
+
+
+def test_a_body_that_does_not_decode_ends_the_job_where_nobody_asks_for_dead_letters(
+    cluster: Cluster,
+) -> None:
+    make_topic(cluster.namesrv, "orders")
+    options = SinkOptions({"namesrv": cluster.namesrv}, streaming=False)
+    with pytest.raises(
+        IllegalArgumentError, match=r"no JSON at 0\. Leave such rows out .*badRows="
+    ):
+        send_rows(options, undecoded(3, 3))

@@ -25,9 +25,11 @@ class Event:
 
 
 def progressed(
-    run: int, name: str | None, ends: dict[str, int], latest: dict[str, int] | None
+    run: int, name: str | None, ends: dict[str, int] | str, latest: dict[str, int] | str | None
 ) -> Event:
-    def table(offsets: dict[str, int] | None) -> Any:
+    def table(offsets: dict[str, int] | str | None) -> Any:
+        if isinstance(offsets, str):
+            return offsets
         return None if offsets is None else json.dumps({"orders": {"broker-a": offsets}})
 
     source = {
@@ -97,6 +99,20 @@ def test_sources_of_others_are_left_out() -> None:
     lag = LagListener()
     lag.onQueryProgress(progressed(1, "files", {}, None))
     assert lag.queries() == []
+
+
+def test_the_lag_of_a_store_is_in_bytes_of_its_log() -> None:
+    lag = LagListener()
+    reached = json.dumps({"commitLog": 700, "marks": [[600, 100, "ab"]]})
+    lag.onQueryProgress(progressed(1, "copy", reached, json.dumps({"commitLog": 1000})))
+    (found,) = lag.stores()
+    assert (found.name, found.position, found.bytes_behind) == ("copy", 700, 300)
+    assert lag.queries() == []
+    lines = lag.lines().splitlines()
+    assert 'cometmq_spark_lag_bytes{query="copy"} 300.0' in lines
+    assert 'cometmq_spark_batch_id{query="copy"} 5.0' in lines
+    lag.onQueryTerminated(Event(runId=RUN % 1))
+    assert lag.stores() == []
 
 
 def test_queries_without_end_are_bounded() -> None:

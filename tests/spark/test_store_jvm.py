@@ -23,7 +23,8 @@ from cometmq.protocol.messages.record import MAGIC_BLANK, encode_record
 from cometmq.protocol.messages.record_layout import HEAD
 from cometmq.spark.jvm import jar_path, reader_for
 from cometmq.spark.rows.columns import COLUMNS
-from cometmq.spark.stores.source import StoreOptions, StoreReader
+from cometmq.spark.stores.options import StoreOptions
+from cometmq.spark.stores.source import StoreReader
 from cometmq.store.reading.units import UNIT_DTYPE
 
 pytestmark = pytest.mark.skipif(jar_path() is None, reason="scripts/store-jar made no jar")
@@ -257,7 +258,7 @@ def python(path: Path, options: dict[str, str], gaps: Path) -> Outcome | set[str
     given = options | {"path": str(path)}
     if "failOnDataLoss" in given:
         given["gapLog"] = str(gaps)
-    reader = StoreReader(StoreOptions(given), list(COLUMNS))
+    reader = StoreReader(StoreOptions(given, streaming=False), list(COLUMNS))
     rows: list[Any] = []
     errors = set()
     try:
@@ -457,7 +458,11 @@ def test_many_small_queues_share_tasks(spark: Any, tmp_path: Path) -> None:
     (root / "commitlog" / ("0" * 20)).write_bytes(log)
     options = {"subscribe": "orders"}
     assert check(spark, root, tmp_path / "rows", options)
-    tasks = len(StoreReader(StoreOptions({**options, "path": str(root)}), ["topic"]).partitions())
+    tasks = len(
+        StoreReader(
+            StoreOptions({**options, "path": str(root)}, streaming=False), ["topic"]
+        ).partitions()
+    )
     assert in_jvm(spark, root, options, tmp_path).rdd.getNumPartitions() == tasks
     assert 256 <= tasks < 600
     more = {**options, "minPartitions": "650"}

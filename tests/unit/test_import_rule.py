@@ -70,7 +70,7 @@ RULES: dict[str, frozenset[str]] = {
     ),
     "idempotent": frozenset({"client", *PROCESS, "model"}),
     # Of the store only what is made to be light: workers import it for each task. On the driver `lag` asks
-    # brokers about groups.
+    # brokers about groups; `decoding` asks registries of schemas, whose client is asynchronous.
     "spark": frozenset(
         {
             "admin",
@@ -83,6 +83,7 @@ RULES: dict[str, frozenset[str]] = {
             "store.reading",
             "logs.loggers",
             "runtime.clock",
+            "runtime.portal",
             "runtime.spelling",
             "runtime.state_files.file_lock",
             "runtime.randomness",

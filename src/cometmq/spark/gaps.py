@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -27,6 +28,11 @@ MADE_AGAIN = "topic made again"
 RETENTION = "retention"
 NOT_STORED = "not stored"
 DAMAGE = "damage"
+
+
+# A range of offsets belongs to a place: a message queue, or the commit log of a store.
+Place = tuple[object, ...]
+P = TypeVar("P", bound=Place)
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -112,19 +118,19 @@ class GapLog:
         """Keep a gap of unchanging data, which every later read finds again."""
         self._write(_digest(msgspec.structs.astuple(gap)), [gap])
 
-    def replace(self, queue: MessageQueue, start: int, gaps: list[Gap]) -> None:
-        """Keep these gaps of the read of a queue from `start` on, and drop its earlier ones."""
-        self._write(f"{_digest(queue)}-{start}", gaps)
+    def replace(self, place: Place, start: int, gaps: list[Gap]) -> None:
+        """Keep these gaps of the read of a queue or log from `start` on, and drop its earlier ones."""
+        self._write(f"{_digest(place)}-{start}", gaps)
 
-    def replace_planned(self, queue: MessageQueue, gap: Gap) -> None:
+    def replace_planned(self, place: Place, gap: Gap) -> None:
         """Do as `replace`, for a gap that is known before anything is read."""
-        self._write(f"{_digest((*queue, 'planned'))}-{gap.start}", [gap])
+        self._write(f"{_digest((*place, 'planned'))}-{gap.start}", [gap])
 
-    def forget(self, ranges: Mapping[MessageQueue, tuple[int, int]]) -> None:
+    def forget(self, ranges: Mapping[P, tuple[int, int]]) -> None:
         """Forget the gaps of ranges that are to be read again, however they were divided before."""
         if self._directory is None:
             return
-        by_name = {_digest(queue): bounds for queue, bounds in ranges.items()}
+        by_name = {_digest(place): bounds for place, bounds in ranges.items()}
         for path in Path(self._directory).glob("*-*.json"):
             name, _, at = path.stem.partition("-")
             low, high = by_name.get(name, (0, 0))

@@ -7,8 +7,9 @@ A listener in Spark's driver measures queries:
     lag.queues("orders-archive")     # messages behind, by queue
     lag.serve(9404)                  # for Prometheus; or lag.lines() where a page exists already
 
-Spark takes no metrics from sources in Python. It does take the ends of the queues
-(`reportLatestOffset`), which it reports with each batch beside the offsets that the batch reached.
+Spark takes no metrics from sources in Python, unless the session has the jar of `cometmq.spark.jvm`. It does
+take the ends of the queues (`reportLatestOffset`), which it reports with each batch beside the offsets that the
+batch reached.
 
     group_lag("billing", namesrv="127.0.0.1:9876").progress.in_flight
 
@@ -21,7 +22,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
@@ -64,8 +65,29 @@ class QueryLag:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class StoreLag:
+    """The report of the last batch of a query that follows a store: the position in the commit log that it
+    reached, and about where the log ended.
+    """
+
+    name: str
+    run_id: str
+    batch_id: int
+    time_s: float
+    position: int
+    latest: int
+
+    @property
+    def bytes_behind(self) -> int:
+        return max(0, self.latest - self.position)
+
+
+Lag = TypeVar("Lag", QueryLag, StoreLag)
+
+
 class LagListener(StreamingQueryListener, Collector):
-    """Keeps the lag of each query that reads the source `rocketmq`, until the query ends.
+    """Keeps the lag of each query that reads one of our sources, until the query ends.
 
     Queries go by their names (`queryName`), or by their ids. Spark calls the methods in a thread of
     its own; the others may be called in any thread.
@@ -74,6 +96,7 @@ class LagListener(StreamingQueryListener, Collector):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lags: dict[str, QueryLag] = {}
+        self._stores: dict[str, StoreLag] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -81,6 +104,11 @@ class LagListener(StreamingQueryListener, Collector):
         """Return the report of the last batch of each running query."""
         with self._lock:
             return list(self._lags.values())
+
+    def stores(self) -> list[StoreLag]:
+        """Return the report of the last batch of each running query that follows a store."""
+        with self._lock:
+            return list(self._stores.values())
 
     def queues(self, query: str) -> dict[MessageQueue, int]:
         """Return how many messages a query is behind in each queue; {} if it had no batch yet."""
@@ -105,24 +133,20 @@ class LagListener(StreamingQueryListener, Collector):
         progress = event.progress
         ends: dict[MessageQueue, int] = {}
         latest: dict[MessageQueue, int] = {}
-        for source in progress.sources:
-            ends |= _offsets(source.endOffset)
-            latest |= _offsets(source.latestOffset)
-        if not latest:
-            return
-        lag = QueryLag(
+        batch = (
             progress.name or str(progress.id),
             str(progress.runId),
             progress.batchId,
             _time_s(progress.timestamp),
-            ends,
-            latest,
         )
-        with self._lock:
-            self._lags.pop(lag.run_id, None)
-            self._lags[lag.run_id] = lag
-            while len(self._lags) > MAX_QUERIES:
-                del self._lags[next(iter(self._lags))]
+        for source in progress.sources:
+            ends |= _offsets(source.endOffset)
+            latest |= _offsets(source.latestOffset)
+            reached, end = _position(source.endOffset), _position(source.latestOffset)
+            if reached is not None and end is not None:
+                self._keep(self._stores, StoreLag(*batch, reached, end))
+        if latest:
+            self._keep(self._lags, QueryLag(*batch, ends, latest))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 - Spark's name
         pass
@@ -130,6 +154,7 @@ class LagListener(StreamingQueryListener, Collector):
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
         with self._lock:
             self._lags.pop(str(event.runId), None)
+            self._stores.pop(str(event.runId), None)
 
     # Called by Prometheus
 
@@ -137,12 +162,19 @@ class LagListener(StreamingQueryListener, Collector):
         return self._families()
 
     def collect(self) -> Iterator[Metric]:
-        lag, offset, batch, time = families = self._families()
+        lag, offset, batch, time, behind = families = self._families()
         # One line for a name: the start of a query that was started again may be reported before its end is, and
         # Prometheus refuses a page that says something twice.
-        for query in {query.name: query for query in self.queries()}.values():
+        for store in {store.name: store for store in self.stores()}.values():
+            behind.add_metric([store.name], store.bytes_behind)
+        both: dict[str, QueryLag | StoreLag] = {}
+        both |= {store.name: store for store in self.stores()}
+        both |= {query.name: query for query in self.queries()}
+        for query in both.values():
             batch.add_metric([query.name], query.batch_id)
             time.add_metric([query.name], query.time_s)
+            if isinstance(query, StoreLag):
+                continue
             for queue, messages in sorted(query.queues.items()):
                 labels = [query.name, queue.topic, queue.broker_name, str(queue.queue_id)]
                 lag.add_metric(labels, messages)
@@ -151,6 +183,13 @@ class LagListener(StreamingQueryListener, Collector):
         yield from families
 
     # Inside
+
+    def _keep(self, kept: dict[str, Lag], lag: Lag) -> None:
+        with self._lock:
+            kept.pop(lag.run_id, None)
+            kept[lag.run_id] = lag
+            while len(kept) > MAX_QUERIES:
+                del kept[next(iter(kept))]
 
     def _families(self) -> list[GaugeMetricFamily]:
         def gauge(name: str, text: str, labels: Iterable[str]) -> GaugeMetricFamily:
@@ -161,6 +200,11 @@ class LagListener(StreamingQueryListener, Collector):
             gauge("next_offset", "The offset at which the next batch reads a queue.", _QUEUE),
             gauge("batch_id", "The number of the last batch.", _QUEUE[:1]),
             gauge("batch_timestamp_seconds", "When the last batch began.", _QUEUE[:1]),
+            gauge(
+                "lag_bytes",
+                "Bytes of a store's commit log that no batch has taken yet.",
+                _QUEUE[:1],
+            ),
         ]
 
 
@@ -203,6 +247,16 @@ def _offsets(text: str | None) -> dict[MessageQueue, int]:
         return offsets_of(msgspec.json.decode(text, type=LiveTable))
     except (msgspec.DecodeError, ValueError):
         return {}
+
+
+def _position(text: str | None) -> int | None:
+    """Return the position of an offset of `rocketmq-store`, None if it is another source's."""
+    try:
+        found = None if text is None else msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+    position = found.get("commitLog") if isinstance(found, dict) else None
+    return position if isinstance(position, int) else None
 
 
 def _time_s(text: str) -> float:

@@ -1,6 +1,6 @@
 """Say what the installed PySpark offers to Python data sources.
 
-version  batch, store, sink      filters pushed down   streams of the source `rocketmq`
+version  batch, store, sink      filters pushed down   streams of both sources
 4.0      yes                     no                    no
 4.1      yes                     yes                   no
 4.2      yes                     yes                   yes
@@ -24,10 +24,10 @@ HAS_ADMISSION: Final = hasattr(datasource, "ReadLimit")
 STREAMS_SINCE: Final = "4.2"
 
 
-def streams_refused() -> str:
-    """Say why this PySpark cannot read topics as a stream, and what can be done."""
+def streams_refused(source: str = "rocketmq") -> str:
+    """Say why this PySpark cannot read a source as a stream, and what can be done."""
+    batches = " with startingOffsets and endingOffsets" if source == "rocketmq" else ""
     return (
-        f"streams of the source rocketmq need PySpark {STREAMS_SINCE} or newer, and this is "
-        f"{__version__}: take a newer one, or read batches (spark.read) with startingOffsets and "
-        "endingOffsets, which this version can"
+        f"streams of the source {source} need PySpark {STREAMS_SINCE} or newer, and this is "
+        f"{__version__}: take a newer one, or read batches (spark.read){batches}, which this version can"
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import pyarrow as pa
 from pyarrow import compute
 
+from cometmq.errors import SchemaRegistryError
 from cometmq.model import properties as p
 from cometmq.payloads import framing
 from cometmq.payloads.codecs import MAX_PAYLOAD_BYTES
@@ -24,6 +25,8 @@ _MOST_ROWS: Final = 1000
 _MOST_BYTES: Final = 8 << 20
 MOST_SAMPLED_BYTES: Final = 8 << 20
 _MOST_LETTERS: Final = 1000
+# How many schemas a task asks a registry for.
+MOST_LOOKED_UP: Final = 200
 _MAX_ID: Final = 2**31 - 1
 _MOST_DIGITS: Final = len(str(_MAX_ID))
 
@@ -52,6 +55,8 @@ class BodyDecoder:
     elsewhere: frozenset[int | None] = frozenset()
     takes_others: bool = True
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
+    # Finds the schemas of ids that are not among `schemas`: the schema, or the reason why there is none.
+    find: Callable[[int], BodySchema | str] | None = None
 
     @property
     def fields(self) -> list[pa.Field]:
@@ -171,6 +176,7 @@ class _Work:
         self._fields = decoder.fields
         self._record = pa.struct(self._fields[:-1])
         self._known: dict[int | None, tuple[Reader, dict[str, str], bool]] = {}
+        self._looked_up: dict[int, BodySchema | str] = {}
 
     def decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         ids = ids_of(batch, self._decoder.wire)
@@ -193,6 +199,8 @@ class _Work:
     ) -> tuple[dict[str, Any] | None, str | None]:
         try:
             return self._value(body, schema_id), None
+        except SchemaRegistryError:
+            raise  # says nothing of the body, which another attempt may decode
         except _DoesNotFitError as error:
             return None, str(error)
         except RecursionError:
@@ -230,13 +238,29 @@ class _Work:
             if schema is None:
                 if schema_id is None:
                     raise _DoesNotFitError(f"the message has no property {p.SCHEMA_ID} with an id")
-                reason = decoder.refused.get(schema_id, decoder.of_others)
-                raise _DoesNotFitError(f"schema {schema_id}: {reason}")
+                if decoder.find is None:
+                    reason = decoder.refused.get(schema_id, decoder.of_others)
+                    raise _DoesNotFitError(f"schema {schema_id}: {reason}")
+                schema = self._found(schema_id, decoder.find)
             reader = reader_of(schema)
             has_path = decoder.wire == "confluent" and schema.kind == "PROTOBUF"
             names = names_of_fields(decoder.columns, reader)
             self._known[schema_id] = reader, names, has_path
         return self._known[schema_id]
+
+    def _found(self, schema_id: int, find: Callable[[int], BodySchema | str]) -> BodySchema:
+        """Return a schema that is looked up. Any producer may name any id, so a task looks up few."""
+        found = self._looked_up.get(schema_id)
+        if found is None:
+            if len(self._looked_up) >= MOST_LOOKED_UP:
+                raise _DoesNotFitError(
+                    f"schema {schema_id}: this task has asked for {MOST_LOOKED_UP} schemas before, the limit "
+                    "MOST_LOOKED_UP"
+                )
+            found = self._looked_up[schema_id] = find(schema_id)
+        if isinstance(found, str):
+            raise _DoesNotFitError(f"schema {schema_id}: {found}")
+        return found
 
     def _array(
         self, rows: list[dict[str, Any] | None], reasons: list[str | None]

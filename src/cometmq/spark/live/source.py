@@ -35,12 +35,12 @@ from cometmq.spark.live.plan import (
     narrowed,
 )
 from cometmq.spark.live.reading import LiveReading, leave_out
-from cometmq.spark.live.refusal import RefusedStream
 from cometmq.spark.live.unknown_topics import unknown_topics
 from cometmq.spark.options import Options
 from cometmq.spark.patience import patiently
 from cometmq.spark.ranges.pushdown import Bounds, push_where_allowed
 from cometmq.spark.ranges.splitting import parts_of
+from cometmq.spark.refusal import RefusedStream
 from cometmq.spark.rows.schema import source_schema, wanted_columns
 from cometmq.spark.secrets import refuse
 from cometmq.spark.versions import HAS_ADMISSION, streams_refused

@@ -1,4 +1,5 @@
-"""Send rows that cannot be messages to a dead-letter topic, in place of ending the job.
+"""Send rows that cannot be messages, or whose bodies `decode` could not decode, to a dead-letter topic, in
+place of ending the job.
 
 A dead letter has the row's body, as far as it fits, and these properties:
 
@@ -19,7 +20,8 @@ import pyarrow.compute as pc
 
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
 from cometmq.errors import IllegalArgumentError
-from cometmq.spark.sink.columns import TAKEN, Outbound
+from cometmq.spark.decoding.columns import REASON as REASON_COLUMN
+from cometmq.spark.sink.columns import TAKEN, Outbound, reason_of, undecodable
 
 REASON: Final = "DEAD_LETTER_REASON"
 TOPIC: Final = "DEAD_LETTER_TOPIC"
@@ -47,11 +49,31 @@ class BadRows:
     def messages(self, batch: Any, ids: list[str]) -> Any:
         """Return the rows as a batch of OUTBOUND with these unique ids, in their order."""
         made: list[Any] = []
-        self._add(made, batch, ids)
+        if undecodable(batch) is not None:
+            batch, ids = self._without_undecodable(made, batch, ids)
+        if len(batch) or not made:
+            self._add(made, batch, ids)
         if len(made) == 1:
             return made[0]
         (whole,) = pa.Table.from_batches(made).combine_chunks().to_batches()
         return whole
+
+    def _without_undecodable(
+        self, made: list[Any], batch: Any, ids: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Make letters of rows whose bodies did not decode; return the other rows and their ids.
+
+        These rows are known, and may be many, so they are not looked for by halves.
+        """
+        column = batch.column(REASON_COLUMN)
+        bad = [at for at, reason in enumerate(column.to_pylist()) if reason is not None]
+        letters = [_letter(batch.slice(at, 1), reason_of(column[at].as_py())) for at in bad]
+        (whole,) = pa.Table.from_batches(letters).combine_chunks().to_batches()
+        made.append(self._letters.messages(whole, [ids[at] for at in bad]))
+        self.count += len(bad)
+        good = pc.is_null(column)
+        kept = [one for one, fits in zip(ids, good.to_pylist(), strict=True) if fits]
+        return batch.filter(good), kept
 
     def _add(self, made: list[Any], batch: Any, ids: list[str]) -> None:
         """Halve the batch until bad rows are alone: columns name no row, and bad ones are few."""
@@ -60,23 +82,24 @@ class BadRows:
         except IllegalArgumentError as error:
             if len(batch) == 1:
                 self.count += 1
-                made.append(self._letters.messages(_letter(batch, error), ids))
+                made.append(self._letters.messages(_letter(batch, str(error)), ids))
                 return
             half = len(batch) // 2
             self._add(made, batch.slice(0, half), ids[:half])
             self._add(made, batch.slice(half), ids[half:])
 
 
-def _letter(row: Any, error: IllegalArgumentError) -> Any:
+def _letter(row: Any, reason: str) -> Any:
     """Return the dead letter of one row, as a row that the sink takes."""
-    names = [name for name in TAKEN if name != "body" and name in row.schema.names]
+    left_out = ("body", REASON_COLUMN)
+    names = [name for name in TAKEN if name not in left_out and name in row.schema.names]
     values = {name: row.column(name)[0].as_py() for name in names}
     values = {name: value for name, value in values.items() if value is not None}
     body = row.column("body").cast(pa.binary())
     length = pc.binary_length(body)[0].as_py() or 0
     head = pc.binary_slice(body, 0, MAX_MESSAGE_SIZE_BYTES)[0].as_py() if length else _NO_BODY
     properties = {
-        REASON: _text(str(error)),
+        REASON: _text(reason),
         TOPIC: _text(values.get("topic", "")),
         SHARDING_KEY: _text(values.get("sharding_key", "")),
         BODY_BYTES: str(length),

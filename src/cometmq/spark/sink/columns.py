@@ -27,6 +27,7 @@ from cometmq.errors import IllegalArgumentError
 from cometmq.model import properties as p
 from cometmq.model.names import FORBIDDEN_SEND_TOPICS, check_topic
 from cometmq.protocol.messages.properties import MAX_PROPERTIES_LENGTH
+from cometmq.spark.decoding.columns import REASON
 from cometmq.spark.rows.columns import COLUMNS
 
 TAKEN: Final = {
@@ -39,6 +40,8 @@ TAKEN: Final = {
     "delay_level": ("int", "bigint"),
     "deliver_time": ("timestamp",),
     "flag": ("int", "bigint"),
+    # The reason for which `decode` could not decode the row's body: such a row is no message.
+    REASON: ("string",),
 }
 # The properties that `keepOrigin` makes of a source's columns. Times are milliseconds since the
 # epoch.
@@ -110,6 +113,25 @@ def check_columns(schema: Any, topic: str | None, *, keep_origin: bool, once: bo
         )
 
 
+def undecodable(batch: Any) -> list[str] | None:
+    """Return the reasons for which bodies of a batch do not decode; None if all do, or nobody has tried."""
+    if REASON not in batch.schema.names:
+        return None
+    column = batch.column(REASON)
+    if column.null_count == len(column):
+        return None
+    reasons: list[str] = column.drop_null().to_pylist()
+    return reasons
+
+
+def reason_of(reason: str) -> str:
+    """Return the text of the error for a row whose body did not decode."""
+    return (
+        f"a row has a body that does not decode: {reason}. Leave such rows out with "
+        f".where('{REASON} IS NULL'), or send them to a dead-letter topic by badRows=deadLetter"
+    )
+
+
 class Outbound:
     """Makes messages of rows.
 
@@ -129,6 +151,8 @@ class Outbound:
         """
         rows = {name: batch.column(name) for name in batch.schema.names}
         count = batch.num_rows
+        if (reasons := undecodable(batch)) is not None:
+            raise IllegalArgumentError(reason_of(reasons[0]))
         topics = self._topics(rows, count)
         body = self._body(rows, topics)
         unique = pa.array(ids, pa.string())

@@ -84,7 +84,7 @@ class StoreReading:
                 offset = file.base + int(columns.ends[-1])
                 rows = self._chosen(view, columns)
                 if len(rows):
-                    yield self._batches.batch(*_cut(view, rows))
+                    yield self._batches.batch(*cut(view, rows))
                 continue
             rest = file.end - offset
             if rest < MIN_RECORD_SIZE or (magic == MAGIC_BLANK and size == rest):
@@ -204,7 +204,7 @@ class StoreReading:
                 count = int(np.argmin(good))
                 columns = columns.select(slice(count))
             if count:
-                yield self._batches.batch(*_cut(view, columns))
+                yield self._batches.batch(*cut(view, columns))
             done += count
             if done < len(starts):
                 at = int(queue_offsets[done])
@@ -247,7 +247,7 @@ def _runs(which: Ints, sizes: Ints) -> Iterator[tuple[int, int]]:
     yield from ((start, end) for start, end in pairwise(bounds) if start < end)
 
 
-def _cut(view: memoryview, columns: RecordColumns) -> tuple[memoryview, RecordColumns]:
+def cut(view: memoryview, columns: RecordColumns) -> tuple[memoryview, RecordColumns]:
     """Cut out the part of the file that holds the records, as a file may be larger than Arrow can
     address.
     """

@@ -5,28 +5,22 @@ spark.read.format("rocketmq-store").option("subscribe", "orders").load("/data/st
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from cometmq.errors import IllegalArgumentError
+from cometmq.errors import CometMQError, ConfigError, IllegalArgumentError
 from cometmq.spark.gaps import DAMAGE, Gap
-from cometmq.spark.options import (
-    MAX_PARTITIONS,
-    Options,
-    gap_log,
-    topic_names,
-    topic_pattern,
-)
+from cometmq.spark.options import Options
 from cometmq.spark.ranges.pushdown import Bounds, push_where_allowed
 from cometmq.spark.ranges.splitting import parts_of
-from cometmq.spark.rows.columns import named_columns
+from cometmq.spark.refusal import RefusedStream
 from cometmq.spark.rows.record_batches import RecordBatches
 from cometmq.spark.rows.schema import source_schema, wanted_columns
 from cometmq.spark.secrets import refuse
+from cometmq.spark.stores.options import KNOWN, NAME, SEVERAL, StoreOptions
 from cometmq.spark.stores.plan import (
     LogRange,
     Nothing,
@@ -35,82 +29,12 @@ from cometmq.spark.stores.plan import (
     queue_ranges,
 )
 from cometmq.spark.stores.reading import StoreReading, leave_out
+from cometmq.spark.versions import HAS_ADMISSION, streams_refused
 from cometmq.spark.workers import spare_collections
 from cometmq.store.reading.files import LogFile, QueueFiles, StoreFiles, kept_from_brokers
 
-NAME: Final = "rocketmq-store"
-KNOWN: Final = (
-    "path",
-    "commitLogPath",
-    "subscribe",
-    "subscribePattern",
-    "minPartitions",
-    "checkCrc",
-    "columns",
-    "decompress",
-    "brokerName",
-    "failOnDataLoss",
-    "pushFilters",
-    "gapLog",
-    "reader",
-)
-_AUTO: Final = "auto"
-_JVM: Final = "jvm"
-_READERS: Final = (_AUTO, "python", _JVM)
-# Spark turns load(["/data/a", "/data/b"]) into this option.
-_SEVERAL: Final = "paths"
-
-
-class StoreOptions:
-    """The options of a read of a store. Raises IllegalArgumentError for values that do not fit.
-
-    path: the store directory (storePathRootDir), which driver and workers see; `load` sets it.
-    commitLogPath: storePathCommitLog, if it is elsewhere; several directories separated by commas.
-    subscribe: topics, separated by commas; subscribePattern: a regular expression that whole topic
-        names match. Without either, the rows are all records of the log, in its order.
-    minPartitions: into how many tasks the reading is split at least, if there is enough to read.
-    checkCrc: check the checksum of every body.
-    columns: which columns the rows have; see `cometmq.spark.rows.columns`.
-    decompress: return bodies as they were sent (default), not as they are stored.
-    pushFilters: let Spark's filters narrow the read (see docs/spark.md, Filters, before you do).
-    brokerName: the value of the column broker, which a store does not know.
-    failOnDataLoss: fail where bytes are no record (default). With false they are left out, and
-        gapLog must name a directory in which every gap is noted.
-    reader: `auto` (default) reads in the JVM where the session has the jar (`cometmq.spark.jvm`) and
-        the jar can, else here; `python` always reads here; `jvm` refuses to.
-    """
-
-    def __init__(self, given: Any) -> None:
-        if _SEVERAL in given:
-            raise IllegalArgumentError(
-                f"the source {NAME} reads one store, and load was given several: read each one and "
-                "put the rows together by union"
-            )
-        options = Options(NAME, given, KNOWN)
-        self.path = options.need_path("path", "/data/store")
-        self.commit_log_paths = options.paths("commitLogPath")
-        self.topics: frozenset[str] | None = None
-        self.pattern: re.Pattern[str] | None = None
-        chosen = options.one_of("subscribe", "subscribePattern")
-        if chosen == "subscribe":
-            self.topics = topic_names(options)
-        elif chosen is not None:
-            self.pattern = topic_pattern(options)
-        self.min_partitions = options.number("minPartitions", 1, MAX_PARTITIONS) or 1
-        self.check_crc = options.flag("checkCrc", False)
-        self.columns = named_columns(options)
-        self.decompress = options.flag("decompress", True)
-        self.push_filters = options.flag("pushFilters", False)
-        self.broker_name = options.text("brokerName")
-        self.gaps = gap_log(options)
-        reader = options.text("reader") or _AUTO
-        if reader not in _READERS:
-            raise options.error("reader", f"is {reader!r}, it must be one of {', '.join(_READERS)}")
-        self.only_jvm = reader == _JVM
-
-    @property
-    def by_topic(self) -> bool:
-        return self.topics is not None or self.pattern is not None
+if TYPE_CHECKING:
+    from cometmq.spark.stores.following.stream import StoreStreamReader
 
 
 class RocketMQStoreSource(DataSource):
@@ -122,7 +46,7 @@ class RocketMQStoreSource(DataSource):
         super().__init__(options)
         # Checked here, when load is called, before the options appear in a plan that somebody sees.
         refuse(f"the source {NAME}", options)
-        if _SEVERAL not in options:
+        if SEVERAL not in options:
             Options(NAME, options, KNOWN)
 
     @classmethod
@@ -130,12 +54,23 @@ class RocketMQStoreSource(DataSource):
         return NAME
 
     def schema(self) -> Any:
-        StoreOptions(self.options)  # `load` asks for this, unless it has a schema
+        StoreOptions(self.options, streaming=None)  # `load` asks for this, unless it has a schema
         return source_schema(Options(NAME, self.options, KNOWN))
 
     def reader(self, schema: Any) -> StoreReader:
-        options = StoreOptions(self.options)
+        options = StoreOptions(self.options, streaming=False)
         return StoreReader(options, wanted_columns(schema, options.columns))
+
+    def streamReader(self, schema: Any) -> StoreStreamReader | RefusedStream:  # noqa: N802 - Spark's name
+        if not HAS_ADMISSION:
+            return RefusedStream(ConfigError(streams_refused(NAME)))
+        from cometmq.spark.stores.following.stream import StoreStreamReader
+
+        try:
+            options = StoreOptions(self.options, streaming=True)
+            return StoreStreamReader(options, wanted_columns(schema, options.columns))
+        except CometMQError as error:
+            return RefusedStream(error)
 
 
 class StoreReader(DataSourceReader):

@@ -169,10 +169,10 @@ class StoreFiles:
     def log_files(self) -> list[LogFile]:
         """Return the files oldest first, without those at the end made ahead of need."""
         files = [
-            LogFile(str(path), int(path.name), path.stat().st_size)
+            LogFile(str(path), int(path.name), size)
             for directory in self._log_directories
             for path in _numbered(directory)
-            if path.stat().st_size
+            if (size := _size(path))
         ]
         files.sort(key=lambda file: file.base)
         while files and _is_unwritten(files[-1]):
@@ -248,9 +248,20 @@ def kept_from_brokers(root: Path | str) -> Iterator[None]:
         os.close(fd)
 
 
+def _size(path: Path) -> int:
+    """Return the size of a file, 0 if retention has deleted it since it was listed."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def _is_unwritten(file: LogFile) -> bool:
-    with Path(file.path).open("rb") as opened:
-        return not any(opened.read(_HEAD_BYTES))
+    try:
+        with Path(file.path).open("rb") as opened:
+            return not any(opened.read(_HEAD_BYTES))
+    except FileNotFoundError:
+        return True
 
 
 def map_file(path: str) -> mmap.mmap:

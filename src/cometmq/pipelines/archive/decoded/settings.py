@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Final
 
-from cometmq.errors import ConfigError, IllegalArgumentError, SchemaRegistryError
-from cometmq.payloads.registry import Schema, SchemaRegistry
+from cometmq.errors import ConfigError, IllegalArgumentError
+from cometmq.payloads.registry import SchemaRegistry
 from cometmq.pipelines.configuration import Decode
-from cometmq.runtime.portal import LoopThread
 from cometmq.spark.decoding.batches import Wire
 from cometmq.spark.decoding.readers import BodySchema, Kind, reader_of
-from cometmq.spark.secrets import Secret
+from cometmq.spark.decoding.registries import Registry, usable_schema
 
-_loop: Final = LoopThread("cometmq-schemas")
-_starting: Final = threading.Lock()
-# Refused credentials say nothing of a schema, so messages wait for others.
-_LET_IN: Final = "401"
 _KINDS: Final[dict[str, Kind]] = {"json": "JSON", "avro": "AVRO", "protobuf": "PROTOBUF"}
 
 
@@ -45,27 +39,8 @@ class DecodeRule:
 
         Raise SchemaRegistryError if the registry does not answer, or only others.
         """
-        registry = self.registry
-        assert registry is not None, "only rules with a registry ask it"
-        try:
-            found = _ask(registry, schema_id)
-        except SchemaRegistryError as error:
-            # Error codes of registries begin with the HTTP status.
-            if error.retriable or str(error.code).startswith(_LET_IN):
-                raise
-            return str(error)
-        if found is None:
-            return f"the registry {registry.address} has no schema with this id"
-        if found.kind != self._kind:
-            return f"its kind is {found.kind}, not {self._kind}"
-        if found.has_references:
-            return "it refers to other schemas, which is not supported; copy them into it"
-        schema = BodySchema(self._kind, found.text, self._message)
-        try:
-            reader_of(schema)
-        except IllegalArgumentError as error:
-            return str(error)
-        return schema
+        assert self.registry is not None, "only rules with a registry ask it"
+        return usable_schema(self.registry, schema_id, self._kind, self._message)
 
     # Inside
 
@@ -84,31 +59,17 @@ class DecodeRule:
         return schema
 
 
-def _ask(registry: SchemaRegistry, schema_id: int) -> Schema | None:
-    """Ask a registry, in a loop of its own, because a notebook's thread runs one already.
-
-    The time of a question is bounded: what a registry sends byte by byte goes on in another thread.
-    """
-    with _starting:
-        if not _loop.running:
-            _loop.start()
-    return _loop.call(registry.schema(schema_id))
-
-
 def _registry_of(key: str, settings: Decode) -> SchemaRegistry | None:
     if settings.registry is None:
         return None
-    password = _secret("password", settings.registry_password_file, settings.registry_password_env)
-    token = _secret("token", settings.registry_token_file, settings.registry_token_env)
     try:
-        return SchemaRegistry(
-            settings.registry, user=settings.registry_user, password=password, token=token
-        )
-    except IllegalArgumentError as error:
-        raise ConfigError(f"[decode.{key}]: registry is {settings.registry!r}: {error}") from error
-
-
-def _secret(name: str, file: str | None, variable: str | None) -> str | None:
-    if file is None and variable is None:
-        return None
-    return Secret(f"registry_{name}", file, variable).read()
+        return Registry(
+            settings.registry,
+            user=settings.registry_user,
+            password_file=settings.registry_password_file,
+            password_env=settings.registry_password_env,
+            token_file=settings.registry_token_file,
+            token_env=settings.registry_token_env,
+        ).client()
+    except (ConfigError, IllegalArgumentError) as error:
+        raise ConfigError(f"[decode.{key}]: {error}") from error

@@ -5,6 +5,8 @@ import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
@@ -17,11 +19,13 @@ final class PythonReader {
     private static final String CLASS =
             "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2";
 
+    private final String name;
     private final Map<String, String> given;
     private TableProvider provider;
     private StructType schema;
 
-    PythonReader(Map<String, String> given) {
+    PythonReader(String name, Map<String, String> given) {
+        this.name = name;
         this.given = given;
     }
 
@@ -30,11 +34,10 @@ final class PythonReader {
             try {
                 Class<?> found = Class.forName(CLASS, true, TableProvider.class.getClassLoader());
                 provider = (TableProvider) found.getDeclaredConstructor().newInstance();
-                found.getMethod("setShortName", String.class).invoke(provider, StoreSource.NAME);
+                found.getMethod("setShortName", String.class).invoke(provider, name);
             } catch (ReflectiveOperationException error) {
                 throw new IllegalStateException(
-                        "this Spark has no sources in Python, to which rocketmq-store leaves what the JVM "
-                                + "does not read",
+                        "this Spark has no sources in Python, to which " + name + " leaves what the JVM does not do",
                         error);
             }
         }
@@ -51,6 +54,13 @@ final class PythonReader {
 
     void setSchema(StructType schema) {
         this.schema = schema;
+    }
+
+    /** Return the stream of the Python reader, with metrics. */
+    MicroBatchStream stream(StructType columns, String checkpoint) {
+        SupportsRead table = (SupportsRead) table(columns);
+        Scan scan = table.newScanBuilder(new CaseInsensitiveStringMap(given)).build();
+        return Measured.stream(scan.toMicroBatchStream(checkpoint));
     }
 
     /** Have the Python reader plan the read, for the error that it raises. */

@@ -12,7 +12,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * The options of a read (Python: {@code cometmq.spark.stores.source.StoreOptions}). What is not plainly right
+ * The options of a read (Python: {@code cometmq.spark.stores.options.StoreOptions}). What is not plainly right
  * throws Unfit, and the Python reader explains it.
  */
 final class StoreOptions implements Serializable {
@@ -23,6 +23,8 @@ final class StoreOptions implements Serializable {
                     "columns", "decompress", "brokername", "failondataloss", "gaplog", "reader",
                     // Filters are always pushed here, and each scan has its own.
                     "pushfilters");
+    private static final Set<String> OF_STREAMS =
+            Set.of("startingoffsets", "maxmessagespertrigger", "maxbytespertrigger", "timeoutms");
     private static final Set<String> TRUE = Set.of("true", "yes", "on", "1");
     private static final Set<String> FALSE = Set.of("false", "no", "off", "0");
     private static final Pattern URI =
@@ -50,6 +52,9 @@ final class StoreOptions implements Serializable {
 
     StoreOptions(Map<String, String> given) throws Unfit {
         for (String name : given.keySet()) {
+            if (OF_STREAMS.contains(name)) {
+                throw new Unfit("the option " + name + " is for streams, which are read in Python", true);
+            }
             if (!KNOWN.contains(name)) {
                 throw new Unfit("the option " + name + " is for the Python reader, or unknown");
             }

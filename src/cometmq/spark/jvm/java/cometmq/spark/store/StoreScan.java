@@ -13,6 +13,7 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
@@ -53,6 +54,12 @@ final class StoreScan implements Scan, Batch {
     @Override
     public Batch toBatch() {
         return this;
+    }
+
+    /** Streams are read in Python. */
+    @Override
+    public MicroBatchStream toMicroBatchStream(String checkpoint) {
+        return table.python().stream(schema, checkpoint);
     }
 
     /** Plan the parts once: Spark asks twice, when it plans adaptively, and all queues are looked at for it. */

@@ -66,7 +66,7 @@ public final class StoreSource implements TableProvider, DataSourceRegister {
             if (options.columns != null && !options.columns.equals(List.of(schema.fieldNames()))) {
                 throw new Unfit("the option columns and the schema differ");
             }
-            PythonReader fallback = new PythonReader(given);
+            PythonReader fallback = new PythonReader(NAME, given);
             fallback.setSchema(schema);
             LOG.info("{} {}: read in the JVM", NAME, options.path);
             return new StoreTable(options, schema, fallback);
@@ -76,7 +76,7 @@ public final class StoreSource implements TableProvider, DataSourceRegister {
             } else {
                 LOG.warn("{}: left to the Python reader, {}", NAME, reason.getMessage());
             }
-            return python(given).table(schema);
+            return Measured.table(python(given).table(schema));
         }
     }
 
@@ -87,7 +87,7 @@ public final class StoreSource implements TableProvider, DataSourceRegister {
 
     private PythonReader python(Map<String, String> given) {
         if (python == null) {
-            python = new PythonReader(given);
+            python = new PythonReader(NAME, given);
         }
         return python;
     }

@@ -8,7 +8,7 @@ import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** A store as a table that the JVM reads. */
+/** A store as a table: the JVM reads it in batches, and Python as a stream. */
 final class StoreTable implements SupportsRead {
     private final StoreOptions options;
     private final StructType schema;
@@ -41,7 +41,7 @@ final class StoreTable implements SupportsRead {
 
     @Override
     public Set<TableCapability> capabilities() {
-        return EnumSet.of(TableCapability.BATCH_READ);
+        return EnumSet.of(TableCapability.BATCH_READ, TableCapability.MICRO_BATCH_READ);
     }
 
     @Override

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from cometmq.errors import CometMQError
-from cometmq.spark.live.options import OffsetTable
 from cometmq.spark.versions import HAS_ADMISSION
 
 if TYPE_CHECKING or HAS_ADMISSION:
@@ -37,12 +36,12 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(  # noqa: N802 - Spark's name
         self,
-        start: OffsetTable | None = None,  # noqa: ARG002 - Spark's signature; before 4.2 without both
+        start: Any = None,  # noqa: ARG002 - Spark's signature; before 4.2 without both
         limit: Any = None,  # noqa: ARG002 - Spark's signature
     ) -> NoReturn:
         raise self._reason
 
-    def partitions(self, start: OffsetTable, end: OffsetTable) -> NoReturn:  # noqa: ARG002 - Spark's signature
+    def partitions(self, start: Any, end: Any) -> NoReturn:  # noqa: ARG002 - Spark's signature
         raise self._reason
 
     def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002 - Spark's signature

@@ -1,0 +1,1 @@
+"""Follow a store that grows: the source `rocketmq-store` as a stream."""
