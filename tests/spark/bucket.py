@@ -51,6 +51,7 @@ def server() -> Iterator[str]:
     running = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, str(os.getpid())],
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # a line for each request
         env={**os.environ, "PYTHONPATH": str(PACKAGES)},
         text=True,
     )
@@ -59,7 +60,7 @@ def server() -> Iterator[str]:
         yield running.stdout.readline().strip()
     finally:
         running.kill()
-        running.wait()
+        running.communicate()
         sys.path.remove(str(PACKAGES))
 
 
@@ -80,9 +81,9 @@ def client_of(endpoint: str) -> Any:
 
 
 class Bucket(RemoteFiles):
-    """The buckets of a server. `step` is called before and after each change."""
+    """The buckets of a server. `step` is called before and after each change of a path."""
 
-    def __init__(self, endpoint: str, step: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, endpoint: str, step: Callable[[str], None] = lambda _path: None) -> None:
         self._client = client_of(endpoint)
         self._access = access_to(endpoint)
         self._step = step
@@ -101,35 +102,35 @@ class Bucket(RemoteFiles):
         return found
 
     def write(self, path: str, data: bytes, /) -> None:
-        self._step()
+        self._step(path)
         self._client.put_object(**_named(path), Body=data)
-        self._step()
+        self._step(path)
 
     def create(self, path: str, data: bytes, /) -> None:
-        self._step()
+        self._step(path)
         try:
             self._client.put_object(**_named(path), Body=data, IfNoneMatch="*")
         except self._client.exceptions.ClientError as error:
             if error.response["Error"]["Code"] == "PreconditionFailed":
                 raise FileExistsError(path) from error
             raise
-        self._step()
+        self._step(path)
 
     def move(self, from_: str, to: str, /) -> None:
-        self._step()
+        self._step(from_)
         try:
             self._client.copy_object(**_named(to), CopySource=_named(from_))
         except self._client.exceptions.NoSuchKey as error:
             raise FileNotFoundError(from_) from error
-        self._step()
+        self._step(from_)
         self._client.delete_object(**_named(from_))
 
     def remove(self, path: str, /) -> None:
-        self._step()
+        self._step(path)
         for name in self.sizes(path):
             self._client.delete_object(**_named(f"{path}/{name}"))
         self._client.delete_object(**_named(path))
-        self._step()
+        self._step(path)
 
     def sizes(self, directory: str, /) -> dict[str, int]:
         name = _named(directory)

@@ -116,9 +116,7 @@ def access_of(s3a: Any, bucket: str, gateway: Any) -> S3Access:
     region = setting("endpoint.region") or _region_in(endpoint)
     if not region:
         region = s3a.getS3AInternals().getBucketLocation() if endpoint is None else _ANY_REGION
-    token = (
-        credentials.sessionToken() if is_instance_of(gateway, credentials, _TEMPORARY) else None
-    )
+    token = credentials.sessionToken() if is_instance_of(gateway, credentials, _TEMPORARY) else None
     return S3Access(key, secret, token, region, endpoint, setting("path.style.access") == "true")
 
 
