@@ -21,7 +21,7 @@ from urllib.request import urlopen
 from tests.interop.peers import free_port
 from tests.maven_jars import Artifact, MavenError, get_jars
 from tests.spark.bucket import KEY, REGION, SECRET
-from tests.spark.hadoop_aws import ROOT
+from tests.spark.hadoop_aws import ROOT, SDK
 from tests.spark.hadoop_aws import jars as jars_of_s3
 from tests.spark.processes import QUICK_JAVA
 from tests.waits import JVM_WAIT_S, eventually
@@ -44,6 +44,9 @@ def fetch() -> None:
         Artifact(_GROUP, "iceberg-core", VERSION),
         Artifact(_GROUP, "iceberg-core", VERSION, _ALONE, "tests"),
         Artifact(_GROUP, "iceberg-aws", VERSION, _ALONE),
+        Artifact("dev.failsafe", "failsafe", "3.3.2", _ALONE),
+        # The rest of Amazon's SDK is that of hadoop-aws.
+        Artifact("software.amazon.awssdk", "kms", SDK, _ALONE),
         Artifact("org.eclipse.jetty", "jetty-servlet", "11.0.26"),
         Artifact("org.xerial", "sqlite-jdbc", "3.50.3.0", _ALONE),
     ]

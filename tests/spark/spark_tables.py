@@ -24,7 +24,19 @@ _FOLDER: Final = ROOT / ".cache" / "spark-tables" / "4.1"
 _ALONE: Final = ("*:*",)
 _TABLES: Final = [
     Artifact("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0", _ALONE),
-    Artifact("io.delta", "delta-spark_4.1_2.13", "4.3.0", ("org.apache.spark:*",)),
+    # All else that they need comes with Spark.
+    *(
+        Artifact("io.delta", name, "4.3.0", _ALONE)
+        for name in (
+            "delta-spark_4.1_2.13",
+            "delta-storage",
+            "delta-kernel-api",
+            "delta-kernel-defaults",
+            "delta-kernel-unitycatalog",
+        )
+    ),
+    Artifact("io.unitycatalog", "unitycatalog-client", "0.5.0", _ALONE),
+    Artifact("io.unitycatalog", "unitycatalog-hadoop", "0.5.0", _ALONE),
     Artifact("org.xerial", "sqlite-jdbc", "3.50.3.0", _ALONE),
 ]
 
