@@ -104,7 +104,7 @@ class Store(NamedTuple):
         return Archive(Bucket(self.endpoint, step).at(path))
 
     def tables(self, name: str) -> dict[str, list[list[int]]]:
-        return tables_of(f"{self.root}/{name}", self.endpoint and access_to(self.endpoint))
+        return tables_of(f"{self.root}/{name}", access_to(self.endpoint) if self.endpoint else None)
 
 
 def commits(archive: Archive) -> None:
@@ -143,7 +143,7 @@ def in_a_process(work: Callable[[], None]) -> bool:
 
 
 def main(store: Store, every: int) -> None:
-    lease.PATIENCE_S = 0.1
+    vars(lease)["PATIENCE_S"] = 0.1
     found = Path(tempfile.mkdtemp(), "found.json")
     # Calls are steps before and after them, so that every odd number of them is now this and now that.
     for step in range(0, MOST_STEPS, every):

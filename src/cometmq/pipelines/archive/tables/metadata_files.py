@@ -18,9 +18,10 @@ from pyiceberg.exceptions import (
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile
-from pyiceberg.table import CommitTableResponse, Table, TableRequirement, TableUpdate
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
 from cometmq.pipelines.locations import Location
@@ -81,7 +82,9 @@ class MetadataFiles(MetastoreCatalog):
             place = self._path(number)
             if not self._create(number, staged.metadata):
                 raise CommitFailedException(f"{place} is there: another process changes the table")
-        return CommitTableResponse(metadata=staged.metadata, metadata_location=place)
+        return CommitTableResponse.model_validate(
+            {"metadata": staged.metadata, "metadata-location": place}
+        )
 
     def create_namespace(
         self, namespace: str | Identifier, properties: Properties = EMPTY_DICT
