@@ -28,13 +28,14 @@ class MavenError(RuntimeError):
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """Names a jar, which comes with all that it depends on but what `without` names (`group:artifact`,
-    either of them may be `*`).
+    either of them may be `*`). `classifier` tells jars of one version apart.
     """
 
     group: str
     name: str
     version: str
     without: tuple[str, ...] = ()
+    classifier: str = ""
 
     def xml(self) -> str:
         left_out = "".join(
@@ -43,9 +44,10 @@ class Artifact:
             )
             for one in self.without
         )
+        kind = f"<classifier>{self.classifier}</classifier>" if self.classifier else ""
         return (
             f"<dependency><groupId>{self.group}</groupId><artifactId>{self.name}</artifactId>"
-            f"<version>{self.version}</version><exclusions>{left_out}</exclusions></dependency>\n"
+            f"<version>{self.version}</version>{kind}<exclusions>{left_out}</exclusions></dependency>\n"
         )
 
 

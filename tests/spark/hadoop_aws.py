@@ -16,7 +16,7 @@ from tests.maven_jars import Artifact, MavenError, get_jars
 
 ROOT: Final = Path(__file__).parents[2]
 _FOLDER: Final = ROOT / ".cache" / "hadoop-aws"
-_SDK: Final = "2.57.8"
+SDK: Final = "2.57.8"
 _ACCELERATOR: Final = "1.3.1"
 _ALONE: Final = ("*:*",)
 
@@ -54,7 +54,7 @@ def fetch() -> None:
             _ALONE,
         ),
         *(
-            Artifact(sdk, name, _SDK)
+            Artifact(sdk, name, SDK)
             for name in ("s3", "s3-transfer-manager", "sts", "apache-client")
         ),
     ]

@@ -1,7 +1,10 @@
-"""Kills publications at every fifth of their steps, and lets another process go on.
+"""Kills publications at some of their steps, and lets another process go on.
 
-python kill_publisher.py DIRECTORY: a line of JSON for each step: its number, whether the process was killed,
-and for each format the snapshots that are there in the end, as [commit, rows, sum of queue offsets].
+python kill_publisher.py DIRECTORY EVERY: a line of JSON for each step of so many: its number, whether the
+process was killed, and for each format the snapshots that are there in the end, as [commit, rows, sum of queue
+offsets].
+
+python kill_publisher.py s3://BUCKET EVERY ENDPOINT: the same in S3.
 
 Each step is a process that is forked from one which has only imported what it needs.
 """
@@ -12,58 +15,100 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import deltalake
 import pyiceberg.catalog.sql
 import pyiceberg.io.pyarrow
+from tests.spark.bucket import PACKAGES, Bucket, access_to
 from tests.spark.table_archives import LATER, ORDERS, RETRIES, MadeArchive, tables_of
 
+from cometmq.pipelines.archive import lease
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.schemas import ALL, COMPACT
 from cometmq.pipelines.archive.tables import links
 from cometmq.pipelines.archive.tables.publisher import Publisher
 from cometmq.pipelines.archive.tables.settings import TableSettings
+from cometmq.pipelines.s3_access import S3Access
 
 SETTINGS = TableSettings(publish=["iceberg", "delta"])
-MOST_STEPS = 60
+MOST_STEPS = 100
 
 
-def die_at(step: int) -> None:
-    """Kill this process before or after one of the calls that change a table or a link."""
-    count = 0
+class Killer:
+    """Kills this process before or after one of the calls that change a table or a link."""
 
-    def tick() -> None:
-        nonlocal count
-        if count == step:
+    def __init__(self, step: int) -> None:
+        self._left = step
+
+    def tick(self) -> None:
+        if self._left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        count += 1
+        self._left -= 1
 
-    def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    def of_path(self, path: str) -> None:
+        """Count only changes of tables: test_archive_remote.py kills those of the archive."""
+        if "/_tables/" in path:
+            self.tick()
+
+    def wrapped(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            tick()
+            self.tick()
             result = function(*args, **kwargs)
-            tick()
+            self.tick()
             return result
 
         return call
 
-    catalog: Any = pyiceberg.catalog.sql.SqlCatalog
-    table: Any = deltalake.DeltaTable
-    places: list[tuple[Any, str]] = [
-        (links, "_link"),
-        (catalog, "create_table"),
-        (catalog, "commit_table"),
-        (table, "create_write_transaction"),
-    ]
-    for owner, name in places:
-        setattr(owner, name, wrapped(getattr(owner, name)))
+    def lie_in_wait(self) -> None:
+        catalog: Any = pyiceberg.catalog.sql.SqlCatalog
+        table: Any = deltalake.DeltaTable
+        places: list[tuple[Any, str]] = [
+            (links, "_link"),
+            (catalog, "create_table"),
+            (catalog, "commit_table"),
+            (table, "create_write_transaction"),
+        ]
+        for owner, name in places:
+            setattr(owner, name, self.wrapped(getattr(owner, name)))
+        reach: Any = S3Access
+        of_arrow = reach.of_arrow
+        reach.of_arrow = lambda access: Counted(of_arrow(access), self)
 
 
-def commits(path: Path) -> None:
-    with Archive(path) as archive:
+class Counted:
+    """Arrow's file system of S3, whose copies count."""
+
+    def __init__(self, files: Any, killer: Killer) -> None:
+        self._files = files
+        self.copy_file = killer.wrapped(files.copy_file)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+
+class Store(NamedTuple):
+    """Where archives lie: below a directory, or in a bucket of the server at `endpoint`."""
+
+    root: str
+    endpoint: str | None
+
+    def archive(self, name: str, killer: Killer | None = None) -> Archive:
+        path = f"{self.root}/{name}"
+        if self.endpoint is None:
+            return Archive(path)
+        step = killer.of_path if killer else lambda _path: None
+        return Archive(Bucket(self.endpoint, step).at(path))
+
+    def tables(self, name: str) -> dict[str, list[list[int]]]:
+        return tables_of(f"{self.root}/{name}", access_to(self.endpoint) if self.endpoint else None)
+
+
+def commits(archive: Archive) -> None:
+    with archive:
         publisher = Publisher(archive, SETTINGS)
         archive.after_commit = publisher.publish
         made = MadeArchive(archive)
@@ -73,11 +118,11 @@ def commits(path: Path) -> None:
         made.compact(LATER)
 
 
-def rest(path: Path) -> None:
-    with Archive(path) as archive:
+def rest(store: Store, name: str, found: Path) -> None:
+    with store.archive(name) as archive:
         Publisher(archive, SETTINGS).publish()
-    with (path / "found.json").open("w") as file:
-        json.dump(tables_of(path), file)
+    with found.open("w") as file:
+        json.dump(store.tables(name), file)
 
 
 def in_a_process(work: Callable[[], None]) -> bool:
@@ -97,26 +142,32 @@ def in_a_process(work: Callable[[], None]) -> bool:
     return False
 
 
-def main(directory: Path) -> None:
-    # Calls are steps before and after them, so that every fifth one is now this and now that.
-    for step in range(0, MOST_STEPS, 5):
-        path = directory / str(step)
+def main(store: Store, every: int) -> None:
+    vars(lease)["PATIENCE_S"] = 0.1
+    found = Path(tempfile.mkdtemp(), "found.json")
+    # Calls are steps before and after them, so that every odd number of them is now this and now that.
+    for step in range(0, MOST_STEPS, every):
+        name = f"killed-{step}"
 
-        def killed_work(at: int = step, where: Path = path) -> None:
-            die_at(at)
-            commits(where)
+        def killed_work(at: int = step, where: str = name) -> None:
+            killer = Killer(at)
+            killer.lie_in_wait()
+            commits(store.archive(where, killer))
 
-        def rest_of_it(where: Path = path) -> None:
-            rest(where)
+        def rest_of_it(where: str = name) -> None:
+            rest(store, where, found)
 
         killed = in_a_process(killed_work)
         in_a_process(rest_of_it)
-        found = json.loads((path / "found.json").read_bytes())
-        sys.stdout.write(json.dumps({"step": step, "killed": killed, **found}) + "\n")
+        line = {"step": step, "killed": killed, **json.loads(found.read_bytes())}
+        sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
         if not killed:
-            return
+            break
+    found.unlink()
+    found.parent.rmdir()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    sys.path.append(str(PACKAGES))  # boto3
+    main(Store(sys.argv[1], sys.argv[3] if len(sys.argv) > 3 else None), int(sys.argv[2]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -15,6 +15,11 @@ from cometmq.model.queue import MessageQueue
 from cometmq.pipelines.archive.commits import Archive, Commit
 from cometmq.pipelines.archive.layout import DataFile, Hour, Manifest, QueueState, in_order
 from cometmq.pipelines.archive.schemas import ALL
+from cometmq.pipelines.locations import Location
+from cometmq.pipelines.s3_access import S3Access
+
+if TYPE_CHECKING:
+    from pyiceberg.table import StaticTable
 
 _TYPES: Final = {
     "string": pa.string(),
@@ -81,8 +86,8 @@ class MadeArchive:
         form = files[0].form
         rows: list[dict[str, Any]] = []
         for file in files:
-            path = self.archive.layout.data_of(hour) / file.name
-            rows += parquet.read_table(str(path), partitioning=None).to_pylist()
+            content = (self.archive.layout.data_of(hour) / file.name).read_bytes()
+            rows += parquet.read_table(pa.BufferReader(content), partitioning=None).to_pylist()
         self._commit(form, {hour: [rows]}, {hour: [file.name for file in files]})
 
     def remove(self, hour: Hour, names: Sequence[str]) -> None:
@@ -120,7 +125,7 @@ class MadeArchive:
             new = []
             for at, rows in enumerate(contents):
                 name = f"{'c' if names else 'b'}{number:08d}-{at:04d}.parquet"
-                size = self._write(Path(str(staged / hour.directory)) / name, form, rows)
+                size = self._write(staged / hour.directory / name, form, rows)
                 new.append(DataFile(name, size, number, form=form))
             manifests.append(replace(before, files=(*kept, *new)))
             gone.append(tuple(names))
@@ -142,24 +147,34 @@ class MadeArchive:
             queues[queue] = QueueState(*queue, first=first, to=max(offsets) + 1, proved_to=first)
         return in_order(queues)
 
-    def _write(self, path: Path, form: int, rows: Iterable[dict[str, Any]]) -> int:
+    def _write(self, path: Location, form: int, rows: Iterable[dict[str, Any]]) -> int:
         columns = {n: k for n, k in self.archive.schemas[form].columns.items() if n != "topic"}
         schema = pa.schema([pa.field(name, _TYPES[kind]) for name, kind in columns.items()])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(pa.Table.from_pylist(list(rows), schema), path, compression="zstd")
-        return path.stat().st_size
+        content = pa.BufferOutputStream()
+        parquet.write_table(pa.Table.from_pylist(list(rows), schema), content, compression="zstd")
+        data = content.getvalue().to_pybytes()
+        path.write(data)
+        return len(data)
 
 
-def tables_of(path: Path) -> dict[str, list[list[int]]]:
-    """Return what PyIceberg and deltalake read at each snapshot: [commit, rows, sum of offsets]."""
-    return {"iceberg": iceberg_snapshots(path), "delta": delta_versions(path)}
+def tables_of(path: Path | str, access: S3Access | None = None) -> dict[str, list[list[int]]]:
+    """Return what PyIceberg and deltalake read at each snapshot: [commit, rows, sum of offsets].
+
+    path: of this machine, or the URI of an archive that is reached by `access`.
+    """
+    return {"iceberg": iceberg_snapshots(path, access), "delta": delta_versions(path, access)}
 
 
-def iceberg_snapshots(path: Path) -> list[list[int]]:
+def iceberg_table(path: Path | str, access: S3Access | None = None) -> StaticTable:
+    """Return the newest table, as readers without the catalog find it."""
     from pyiceberg.table import StaticTable
 
-    hint = (path / "_tables/iceberg/metadata/version-hint.text").read_text()
-    table = StaticTable.from_metadata(f"{path}/_tables/iceberg/metadata/{hint}.metadata.json")
+    properties = access.of_pyiceberg() if access else {}
+    return StaticTable.from_metadata(f"{path}/_tables/iceberg", properties)
+
+
+def iceberg_snapshots(path: Path | str, access: S3Access | None = None) -> list[list[int]]:
+    table = iceberg_table(path, access)
     found = []
     for snapshot in table.metadata.snapshots:
         assert snapshot.summary is not None
@@ -169,21 +184,22 @@ def iceberg_snapshots(path: Path) -> list[list[int]]:
     return found
 
 
-def delta_versions(path: Path) -> list[list[int]]:
+def delta_versions(path: Path | str, access: S3Access | None = None) -> list[list[int]]:
     from deltalake import DeltaTable
 
-    place = str(path / "_tables" / "files")
-    newest = DeltaTable(place).version()
+    place = f"{path}/_tables/files"
+    storage = access.of_deltalake() if access else None
+    newest = DeltaTable(place, storage_options=storage)
     commits = {
         one["version"]: int(one["cometmq-commit"])
-        for one in DeltaTable(place).history()
+        for one in newest.history()
         if "cometmq-commit" in one
     }
     found = []
     for version in sorted(commits):
-        table = DeltaTable(place, version=version)
+        table = DeltaTable(place, version=version, storage_options=storage)
         assert table.transaction_version("cometmq-archive") == commits[version]
         offsets = table.to_pyarrow_table(columns=["queue_offset"])["queue_offset"].to_pylist()
         found.append([commits[version], len(offsets), sum(offsets)])
-    assert version == newest
+    assert version == newest.version()
     return found

@@ -3,6 +3,8 @@
 python table_readers.py ARCHIVE: a line of JSON: for each format, the rows of each topic and the sum of their
 queue offsets at each snapshot, the oldest first.
 
+python table_readers.py s3://BUCKET/ARCHIVE KEY SECRET HOST:PORT: the same of a server of S3.
+
 python table_readers.py ARCHIVE PROGRAM: runs a program of docs/tables.md on the archive.
 """
 
@@ -38,7 +40,8 @@ def read(archive: str) -> dict[str, list[dict[str, list[int]]]]:
     iceberg, delta = f"{archive}/_tables/iceberg", f"{archive}/_tables/files"
     listed = f"SELECT snapshot_id FROM iceberg_snapshots('{iceberg}') ORDER BY sequence_number"
     snapshots = [one for (one,) in duckdb.sql(listed).fetchall()]
-    versions = sorted(int(path.stem) for path in Path(delta, "_delta_log").glob("*.json"))
+    logs = duckdb.sql(f"SELECT file FROM glob('{delta}/_delta_log/*.json')").fetchall()
+    versions = sorted(int(Path(one).stem) for (one,) in logs)
     return {
         "iceberg": [
             sums(f"iceberg_scan('{iceberg}', snapshot_from_id = {one}::UBIGINT)")
@@ -50,9 +53,20 @@ def read(archive: str) -> dict[str, list[dict[str, list[int]]]]:
     }
 
 
+def reach(key: str, secret: str, endpoint: str) -> None:
+    """Reach a server of S3 without TLS."""
+    duckdb.sql(
+        f"CREATE SECRET (TYPE s3, KEY_ID '{key}', SECRET '{secret}', REGION 'us-east-1', "
+        f"ENDPOINT '{endpoint}', URL_STYLE 'path', USE_SSL false)"
+    )
+
+
 if __name__ == "__main__":
     load_extensions()
-    if len(sys.argv) > 2:
+    if sys.argv[1].startswith("s3://"):
+        reach(*sys.argv[2:])
+        json.dump(read(sys.argv[1]), sys.stdout)
+    elif len(sys.argv) > 2:
         program = sys.argv[2].replace("/data/archive", sys.argv[1])
         kept = [line for line in program.splitlines() if "INSTALL" not in line]
         exec("\n".join(kept))

@@ -1,30 +1,31 @@
 """The pipeline `archive` in an object store: the same rows, the same proof, also after it has died, and
-read by the other pipelines. Hadoop's S3A talks to a server of S3 (moto) in this process.
+read by the other pipelines, and its tables. Hadoop's S3A talks to a server of S3 (moto).
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.archives import by_place, run, send, sent_rows
-from tests.spark.hadoop_aws import ROOT, jars
+from tests.spark.archives import by_place, context_of, run, send, sent_rows
+from tests.spark.bucket import KEY, REGION, SECRET, access_to, client_of, require, server
+from tests.spark.hadoop_aws import jars
 from tests.spark.rows import rows_of
+from tests.spark.table_archives import tables_of
 from tests.waits import JVM_WAIT_S
 
 from cometmq.errors import ConfigError
-from cometmq.pipelines import archive, hadoop_files
+from cometmq.pipelines import archive, hadoop_files, publish
 from cometmq.pipelines.archive import lease
 from cometmq.pipelines.archive.layout import layout_of
 from cometmq.pipelines.archive.proving.inventory import take_inventory
 from cometmq.pipelines.audit.archive import archive_notes, archived
 from cometmq.pipelines.hadoop_files import HadoopFiles, location
 from cometmq.pipelines.locations import RemoteFiles
+from cometmq.pipelines.s3_access import S3Access
 from cometmq.spark.rows.columns import COLUMNS
 from cometmq.testing.cluster import Cluster
 
@@ -32,48 +33,31 @@ pytestmark = [
     pytest.mark.cluster(brokers=2, properties={"defaultTopicQueueNums": "1"}),
     pytest.mark.timeout(2 * JVM_WAIT_S),
 ]
-PACKAGES = ROOT / ".venv-spark-tables"
-KEYS = {"fs.s3a.access.key": "key", "fs.s3a.secret.key": "secret"}
 
 
 @pytest.fixture(scope="module")
-def bucket(spark: Any) -> Iterator[str]:
-    """Yield the URI of a bucket that the session reaches."""
-    if not jars() or not PACKAGES.is_dir():
-        sentence = "needs what `make spark` gets: jars of hadoop-aws, packages of a server of S3"
-        if os.environ.get("CI") == "true":
-            pytest.fail(sentence)
-        pytest.skip(sentence)
-    sys.path.append(str(PACKAGES))
-    import boto3
-    from moto.server import ThreadedMotoServer
+def endpoint() -> Iterator[str]:
+    require(bool(jars()), "needs jars of hadoop-aws, which `make spark` gets")
+    with server() as url:
+        client_of(url).create_bucket(Bucket="archives")
+        yield url
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        endpoint = "http://{}:{}".format(*server.get_host_and_port())
-        client = boto3.client(
-            "s3",
-            endpoint_url=endpoint,
-            region_name="us-east-1",
-            aws_access_key_id=KEYS["fs.s3a.access.key"],
-            aws_secret_access_key=KEYS["fs.s3a.secret.key"],
-        )
-        client.create_bucket(Bucket="archives")
-        settings = spark.sparkContext._jsc.hadoopConfiguration()
-        for name, value in {
-            **KEYS,
-            "fs.s3a.endpoint": endpoint,
-            "fs.s3a.endpoint.region": "us-east-1",
-            "fs.s3a.path.style.access": "true",
-            "fs.s3a.connection.ssl.enabled": "false",
-            "fs.s3a.input.stream.type": "classic",
-        }.items():
-            settings.set(name, value)
-        yield "s3a://archives"
-    finally:
-        server.stop()
-        sys.path.remove(str(PACKAGES))
+
+@pytest.fixture(scope="module")
+def bucket(spark: Any, endpoint: str) -> str:
+    """Return the URI of a bucket that the session reaches."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    for name, value in {
+        "fs.s3a.access.key": KEY,
+        "fs.s3a.secret.key": SECRET,
+        "fs.s3a.endpoint": endpoint,
+        "fs.s3a.endpoint.region": REGION,
+        "fs.s3a.path.style.access": "true",
+        "fs.s3a.connection.ssl.enabled": "false",
+        "fs.s3a.input.stream.type": "classic",
+    }.items():
+        settings.set(name, value)
+    return "s3a://archives"
 
 
 @pytest.mark.parametrize("kind", ["puts", "renames"])
@@ -107,6 +91,41 @@ def test_files_appear_as_a_whole_and_are_created_once(
     files.remove(str(base))
     files.remove(str(base))
     assert files.sizes(str(base)) == {}
+
+
+def test_other_libraries_reach_s3_as_s3a_does(spark: Any, bucket: str, endpoint: str) -> None:
+    base = location(spark, f"{bucket}/archive")
+    assert isinstance(base.files, RemoteFiles)
+    assert base.files.s3_access(str(base)) == access_to(endpoint)
+    # Settings of a bucket take precedence, and temporary credentials have a token.
+    with_token = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    for name, value in {
+        "access.key": "its key",
+        "session.token": "its token",
+        "aws.credentials.provider": with_token,
+        "endpoint": "s3.eu-central-1.amazonaws.com",
+        "endpoint.region": "",
+        "connection.ssl.enabled": "true",
+        "path.style.access": "false",
+    }.items():
+        settings.set(f"fs.s3a.bucket.others.{name}", value)
+    other = location(spark, "s3a://others/archive").files
+    assert isinstance(other, RemoteFiles)
+    assert other.s3_access("s3a://others/archive") == S3Access(
+        "its key", SECRET, "its token", "eu-central-1", "https://s3.eu-central-1.amazonaws.com"
+    )
+    settings.set("fs.s3a.bucket.sealed.encryption.algorithm", "SSE-C")
+    settings.set("fs.s3a.bucket.sealed.encryption.key", "c2VjcmV0")
+    sealed = location(spark, "s3a://sealed/archive").files
+    assert isinstance(sealed, RemoteFiles)
+    with pytest.raises(
+        ConfigError, match=r"encryption.algorithm is 'SSE-C' for the bucket 'sealed'"
+    ):
+        sealed.s3_access("s3a://sealed/archive")
+    local = location(spark, "file:///tmp").files
+    assert isinstance(local, RemoteFiles)
+    assert local.s3_access("file:///tmp") is None
 
 
 def replace_often(files: RemoteFiles, path: str) -> None:
@@ -151,7 +170,7 @@ class Dying(HadoopFiles):
 
 
 def test_an_archive_in_an_object_store_is_proved_and_read(
-    spark: Any, cluster: Cluster, bucket: str, monkeypatch: pytest.MonkeyPatch
+    spark: Any, cluster: Cluster, bucket: str, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Nothing holds the path that is alive.
     monkeypatch.setattr(lease, "PATIENCE_S", 3.0)
@@ -170,8 +189,15 @@ def test_an_archive_in_an_object_store_is_proved_and_read(
     assert report.holds, report
     assert report.proved == sent
     sent += send(cluster.namesrv, topic, 20)
-    report = run(spark, cluster.namesrv, path, **settings)
+    # What is archived is the first snapshot, the batch of these messages the next.
+    report = run(spark, cluster.namesrv, path, publish=["iceberg", "delta"], **settings)
     assert report.holds, report
+    assert [line.problem for line in report.tables] == [None, None]
+    tables = tables_of(path.replace("s3a", "s3"), access_to(endpoint))
+    assert tables["iceberg"] == tables["delta"]
+    assert [count for _, count, _ in tables["iceberg"]][:2] == [60, sent]
+    again = publish.run(publish.Config(path=path), context_of(spark, None))
+    assert [(line.snapshots, line.problem) for line in again.tables] == [(0, None)] * 2
     rows = sent_rows(cluster.namesrv, [topic])
     assert len(rows) == sent
     assert by_place(rows_of(archive.read(spark, path).select(*COLUMNS).toArrow())) == rows

@@ -28,6 +28,7 @@ from tests.spark.table_archives import (
     MadeArchive,
     delta_versions,
     iceberg_snapshots,
+    iceberg_table,
     tables_of,
 )
 
@@ -93,6 +94,11 @@ def by_engines(*arguments: str) -> Any:
     return done.stdout
 
 
+def totals(tables: list[dict[str, list[int]]]) -> list[list[int]]:
+    """Return the rows of all topics and the sum of their offsets, for each table."""
+    return [[sum(one) for one in zip(*table.values(), strict=True)] for table in tables]
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "archive"
@@ -117,10 +123,6 @@ def test_duckdb_reads_the_same_at_each_snapshot_as_the_others(path: Path) -> Non
     published(path, changes_of_all_kinds)
     found = json.loads(by_engines(str(path)))
     wanted = [row[1:] for row in AFTER]
-
-    def totals(tables: list[dict[str, list[int]]]) -> list[list[int]]:
-        return [[sum(one) for one in zip(*table.values(), strict=True)] for table in tables]
-
     assert totals(found["iceberg"]) == wanted
     # Delta's versions of a new table and of a new column change no rows.
     delta = [row for row in totals(found["delta"]) if row]
@@ -137,11 +139,8 @@ def test_the_columns_their_order_and_field_ids_are_those_of_the_page(path: Path)
     listed = re.findall(r"^\| (\d+) \| `(\w+)` \| (\S+) \| (\S+) \|", page, re.MULTILINE)
     assert [name for _, name, _, _ in listed] == list(TABLE)
     from deltalake import DeltaTable
-    from pyiceberg.table import StaticTable
 
-    metadata = path / "_tables" / "iceberg" / "metadata"
-    hint = (metadata / "version-hint.text").read_text()
-    table = StaticTable.from_metadata(f"{metadata}/{hint}.metadata.json")
+    table = iceberg_table(path)
     fields = [
         (str(one.field_id), one.name, str(one.field_type).partition("<")[0])
         for one in table.schema().fields
@@ -163,11 +162,8 @@ def test_the_columns_their_order_and_field_ids_are_those_of_the_page(path: Path)
 def test_filters_pass_over_files_and_rows_are_those_that_were_archived(path: Path) -> None:
     published(path, changes_of_all_kinds)
     from deltalake import DeltaTable
-    from pyiceberg.table import StaticTable
 
-    metadata = path / "_tables" / "iceberg" / "metadata"
-    hint = (metadata / "version-hint.text").read_text()
-    table = StaticTable.from_metadata(f"{metadata}/{hint}.metadata.json")
+    table = iceberg_table(path)
     later = table.scan(row_filter="store_time >= '2026-11-21T00:00:00+00:00'")
     assert len(list(later.plan_files())) == 1
     assert len(list(table.scan(row_filter="queue_offset = 12").plan_files())) == 1
@@ -218,8 +214,14 @@ def test_files_that_spark_wrote_in_version_0_2_are_published(path: Path) -> None
 
 
 def test_kills_of_a_publication_double_and_lose_nothing(tmp_path: Path) -> None:
+    lines = killed_publications(str(tmp_path), "5")
+    assert len(lines) > 5
+
+
+def killed_publications(*arguments: str) -> list[dict[str, Any]]:
+    """Kill publications by kill_publisher.py, look at the snapshots, and return its lines."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.kill_publisher", str(tmp_path)],
+        [sys.executable, "-m", "tests.spark.kill_publisher", *arguments],
         check=False,
         capture_output=True,
         text=True,
@@ -231,12 +233,12 @@ def test_kills_of_a_publication_double_and_lose_nothing(tmp_path: Path) -> None:
     wanted = lines[-1]["iceberg"]
     assert [commit for commit, _, _ in wanted] == [1, 2, 3, 4]
     assert not lines[-1]["killed"]
-    assert len(lines) > 5
     for line in lines:
         # Commits that the killed process did not come to are not there.
         for name in ("iceberg", "delta"):
             assert line[name] == wanted[: len(line[name])], line
         assert len(line["iceberg"]) == len(line["delta"]) > 0
+    return lines
 
 
 def test_a_catalog_that_fails_stops_no_archive_and_is_caught_up(
@@ -373,7 +375,7 @@ def _environment() -> Any:
     [
         ({"publish": []}, "name a format"),
         ({"publish": ["delta", "delta"]}, "once"),
-        ({"path": "s3a://bucket/archive"}, "directory of this machine"),
+        ({"path": "hdfs://namenode/archive"}, "of this machine, mounted ones, and S3"),
         ({"iceberg_table": "messages"}, "a namespace and a name"),
         ({"table_history_hours": -1}, "give 0 or more"),
     ],

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.locations import Location, RemoteFiles, is_uri, located
+from cometmq.pipelines.s3_access import S3Access, access_of
 from cometmq.runtime.randomness import SYSTEM_RANDOMNESS
 
 # Hadoop's `Options.CreateFileOptionKeys.FS_OPTION_CREATE_CONDITIONAL_OVERWRITE`.
@@ -139,6 +140,12 @@ class HadoopFiles(RemoteFiles):
     def exists(self, path: str, /) -> bool:
         with _os_errors(path):
             return bool(self._fs.exists(self._path(path)))
+
+    def s3_access(self, path: str, /) -> S3Access | None:
+        if self._fs.getClass().getSimpleName() != "S3AFileSystem":
+            return None
+        with _os_errors(path):
+            return access_of(self._fs, urlsplit(path).netloc, self._gateway)
 
     # Inside
 

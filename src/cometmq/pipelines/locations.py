@@ -20,6 +20,7 @@ from functools import total_ordering
 from pathlib import Path, PurePath
 from typing import Final, Self
 
+from cometmq.pipelines.s3_access import S3Access
 from cometmq.runtime.state_files.durable import (
     SHARED_DIRECTORY,
     create_atomically,
@@ -203,6 +204,14 @@ class RemoteFiles(Files):
         """
 
     def local(self, _path: str, /) -> Path | None:
+        return None
+
+    def s3_access(self, path: str, /) -> S3Access | None:
+        """Return how other libraries reach this path in S3, None in other file systems.
+
+        Credentials may be temporary: ask again before each work. Raise ConfigError if there is no way.
+        """
+        del path
         return None
 
     def read_all(self, paths: Iterable[str], /) -> list[bytes]:

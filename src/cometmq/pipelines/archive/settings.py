@@ -44,7 +44,7 @@ class Config(TableSettings, frozen=True, kw_only=True):
     verify: `new` proves new files; `all` reads all files again, and compares files whose log may
         have expired with their proofs.
     publish: have each commit a snapshot of tables in these formats, "iceberg" and "delta".
-    iceberg_catalog: a catalog of PyIceberg's configuration; without one, an SQLite file in the archive.
+    iceberg_catalog: a catalog of PyIceberg's configuration; without one, files in the archive.
     iceberg_table: the table's name in the catalog, behind that of its namespace.
     table_history_hours: for how long readers of an old snapshot find its files.
     """

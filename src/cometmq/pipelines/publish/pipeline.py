@@ -23,6 +23,7 @@ from cometmq.pipelines.archive.layout import Layout
 from cometmq.pipelines.archive.tables.publisher import Publisher, TableLine, table_of
 from cometmq.pipelines.archive.tables.settings import Format, TableSettings
 from cometmq.pipelines.context import Context
+from cometmq.pipelines.hadoop_files import location
 from cometmq.pipelines.locations import is_uri
 from cometmq.pipelines.report import Section, now
 
@@ -32,10 +33,10 @@ _BOTH: Final[tuple[Format, ...]] = ("iceberg", "delta")
 
 
 class Config(TableSettings, frozen=True, kw_only=True):
-    """path: the directory of the archive.
+    """path: the directory of the archive, or its URI in S3.
 
     publish: the formats of the tables.
-    iceberg_catalog: a catalog of PyIceberg's configuration; without one, an SQLite file in the archive.
+    iceberg_catalog: a catalog of PyIceberg's configuration; without one, files in the archive.
     iceberg_table: the table's name in the catalog, behind that of its namespace.
     table_history_hours: for how long readers of an old snapshot find its files.
     """
@@ -48,7 +49,7 @@ class Config(TableSettings, frozen=True, kw_only=True):
         self.check_tables(self.path)
         if not self.publish:
             raise ConfigError('publish is [], name a format, for example publish = ["iceberg"]')
-        if is_uri(self.path) or not Path(self.path).is_absolute():
+        if not is_uri(self.path) and not Path(self.path).is_absolute():
             raise ConfigError(f"path is {self.path!r}, give a directory from the root on")
 
 
@@ -70,11 +71,12 @@ def run(config: Config, context: Context) -> Report:
     another process archives there.
     """
     started = now()
-    if not Layout(config.path).state.exists():
+    path = location(context.spark, config.path)
+    if not Layout(path).state.exists():
         raise ConfigError(
             f"path is {config.path!r}, where no archive is: give the path of the table [archive]"
         )
-    with Archive(config.path) as archive, context.progress.step("publish") as step:
+    with Archive(path) as archive, context.progress.step("publish") as step:
         publisher = Publisher(archive, config, context.clock)
         publisher.publish()
         publisher.expire()

@@ -52,7 +52,7 @@ class Config(TableSettings, frozen=True, kw_only=True):
     max_restarts: the most restarts in a row; the next end of the driver ends the service. A driver that
         ran for ten minutes resets the count.
     stalled_after: a driver that shows no progress for this long is killed and started again.
-    iceberg_catalog: a catalog of PyIceberg's configuration; without one, an SQLite file in the archive.
+    iceberg_catalog: a catalog of PyIceberg's configuration; without one, files in the archive.
     iceberg_table: the table's name in the catalog, behind that of its namespace.
     table_history_hours: for how long readers of an old snapshot find its files.
     """

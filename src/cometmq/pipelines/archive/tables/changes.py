@@ -10,7 +10,7 @@ from typing import Final
 from cometmq.pipelines.archive.commits import Archive, Commit, new_files
 from cometmq.pipelines.archive.layout import Hour
 from cometmq.pipelines.archive.tables.contents import Contents
-from cometmq.pipelines.archive.tables.footers import Footer, read_footer
+from cometmq.pipelines.archive.tables.footers import Footer
 from cometmq.pipelines.archive.tables.links import Links, link_name
 
 _DAY_LETTERS: Final = len("2026-11-20")
@@ -101,16 +101,14 @@ class Changes:
         return len(self._links.make(listed)) == len({link_name(*one) for one in listed})
 
     def _files(self, files: Iterable[tuple[Hour, str]]) -> tuple[TableFile, ...]:
-        return tuple(self._file(hour, name) for hour, name in files)
-
-    def _file(self, hour: Hour, name: str) -> TableFile:
-        link = link_name(hour, name)
-        if link not in self._known:
+        links = {link_name(hour, name): hour for hour, name in files}
+        new = [link for link in links if link not in self._known]
+        for link, footer in zip(new, self._links.footers(new), strict=True):
+            hour = links[link]
             day = date.fromisoformat(hour.hour[:_DAY_LETTERS])
-            footer = read_footer(self._links.path(link))
             topic = self._contents.topic or hour.topic
             self._known[link] = TableFile(link, topic, day, footer)
-        return self._known[link]
+        return tuple(self._known[link] for link in links)
 
     def _files_of(self, commit: Commit) -> tuple[list[tuple[Hour, str]], list[tuple[Hour, str]]]:
         """Return the files of this table that a commit adds, and those that it removes."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,6 +16,7 @@ from cometmq.errors import ConfigError
 from cometmq.pipelines.archive.tables.changes import Change, TableFile
 from cometmq.pipelines.archive.tables.columns import DAY
 from cometmq.pipelines.archive.tables.footers import Footer
+from cometmq.pipelines.archive.tables.links import Links
 from cometmq.pipelines.archive.tables.settings import TableSettings
 from cometmq.runtime.clock import Clock
 from cometmq.spark.decoding.kinds import arrow_type
@@ -34,19 +34,19 @@ _PARTITIONED_BY: Final = ("topic", DAY)
 
 
 class DeltaTable:
-    """The Delta table of an archive whose links are in `directory`, which is the table's, too."""
+    """The Delta table of an archive. Its directory is that of the links."""
 
     format: Final = "delta"
 
-    def __init__(self, settings: TableSettings, directory: Path, clock: Clock) -> None:
-        self._directory = directory
+    def __init__(self, settings: TableSettings, links: Links, clock: Clock) -> None:
+        self._links = links
         self._hours = settings.table_history_hours
         self._clock = clock
         self._table: Table | None = None
 
     @property
     def name(self) -> str:
-        return str(self._directory)
+        return self._links.place
 
     def open(self, columns: Mapping[str, str]) -> None:
         """Load the table, or create it, and give it these columns, with Spark's types.
@@ -65,15 +65,18 @@ class DeltaTable:
             "delta.deletedFileRetentionDuration": kept,
             "delta.enableExpiredLogCleanup": "true",
         }
-        if not Table.is_deltatable(self.name):
+        access = self._links.access()
+        storage = None if access is None else access.of_deltalake()
+        if not Table.is_deltatable(self.name, storage):
             Table.create(
                 self.name,
                 Schema(fields),
                 mode="ignore",
                 partition_by=list(_PARTITIONED_BY),
                 configuration=settings,
+                storage_options=storage,
             )
-        table = self._table = Table(self.name)
+        table = self._table = Table(self.name, storage_options=storage)
         self._fit(table, fields)
         if any(table.metadata().configuration.get(key) != value for key, value in settings.items()):
             table.alter.set_table_properties({key: value or "" for key, value in settings.items()})

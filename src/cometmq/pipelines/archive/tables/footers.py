@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 # Longer texts are no bounds: every engine reads them with each query's plan.
 _MOST_LETTERS: Final = 64
@@ -28,11 +30,17 @@ class Footer(NamedTuple):
     splits: list[int]
 
 
-def read_footer(path: Path) -> Footer:
-    """Return the figures of a file. Raise OSError, or Arrow's error for a file that is damaged."""
+def read_footer(path: str, files: FileSystem | None = None) -> Footer:
+    """Return the figures of a file of this machine, or of Arrow's file system.
+
+    Raise OSError, or Arrow's error for a file that is damaged.
+    """
+    import pyarrow as pa
     from pyarrow import parquet
 
-    metadata = parquet.read_metadata(path)
+    with pa.OSFile(path) if files is None else files.open_input_file(path) as file:
+        metadata = parquet.read_metadata(file)
+        size = file.size()
     chunks: dict[str, list[Any]] = {}
     splits = []
     for at in range(metadata.num_row_groups):
@@ -43,7 +51,7 @@ def read_footer(path: Path) -> Footer:
                 chunks.setdefault(chunk.path_in_schema, []).append(chunk)
         splits.append(_begin(group.column(0)))
     columns = {name: _figures(parts) for name, parts in chunks.items()}
-    return Footer(metadata.num_rows, path.stat().st_size, columns, splits)
+    return Footer(metadata.num_rows, size, columns, splits)
 
 
 def _begin(chunk: Any) -> int:

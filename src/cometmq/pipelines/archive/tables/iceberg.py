@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from itertools import count, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cometmq.errors import ConfigError
@@ -20,8 +19,9 @@ from cometmq.pipelines.archive.tables.changes import Change, TableFile
 from cometmq.pipelines.archive.tables.columns import SORTED_BY
 from cometmq.pipelines.archive.tables.contents import Contents
 from cometmq.pipelines.archive.tables.footers import Footer
+from cometmq.pipelines.archive.tables.links import Links
 from cometmq.pipelines.archive.tables.settings import TableSettings
-from cometmq.runtime.state_files.durable import write_atomically
+from cometmq.pipelines.s3_access import S3Access
 from cometmq.spark.decoding.kinds import arrow_type
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _PROPERTIES: Final = {
 
 
 class IcebergTable:
-    """The Iceberg table of contents of the archive at a path, with links in `directory`.
+    """The Iceberg table of contents of the archive at a path, with these links.
 
     The catalog and the metadata lie beside the links if no catalog is configured.
     """
@@ -58,14 +58,17 @@ class IcebergTable:
     format: Final = "iceberg"
 
     def __init__(
-        self, settings: TableSettings, contents: Contents, archive: str, directory: Path
+        self, settings: TableSettings, contents: Contents, archive: str, links: Links
     ) -> None:
         self._settings = settings
         self._contents = contents
         self._archive = archive
-        self._base = directory.as_uri()
-        self._home = directory.with_name("iceberg")
+        self._links = links
+        self._base = links.uri
+        self._home = links.directory.parent / "iceberg"
         self._table: Table | None = None
+        # By which the table was loaded.
+        self._access: S3Access | None = None
 
     @property
     def name(self) -> str:
@@ -76,7 +79,9 @@ class IcebergTable:
 
         Raise ConfigError if the table belongs to another archive, and all that the catalog raises.
         """
-        if self._table is None:
+        access = self._links.access()
+        if self._table is None or access != self._access:
+            self._access = access
             self._table = self._loaded(columns)
         else:
             self._table.refresh()
@@ -171,14 +176,27 @@ class IcebergTable:
 
     def _catalog(self) -> Catalog:
         from pyiceberg.catalog import load_catalog
+        from pyiceberg.utils.config import Config
 
+        files = {} if self._access is None else self._access.of_pyiceberg()
         if (name := self._settings.iceberg_catalog) is not None:
-            return load_catalog(name)
-        self._home.mkdir(parents=True, exist_ok=True)
-        file = self._home / "catalog.db"
+            # What the catalog's configuration says of files is meant for its metadata.
+            own = Config().get_catalog_config(name) or {}
+            is_given = any(key.startswith("s3.") for key in own)
+            return load_catalog(name, **({} if is_given else files))
+        if (home := self._home.local) is None:
+            from cometmq.pipelines.archive.tables.metadata_files import MetadataFiles
+
+            return MetadataFiles(self._home / "metadata", f"{self._home_uri}/metadata", files)
+        home.mkdir(parents=True, exist_ok=True)
+        file = home / "catalog.db"
         return load_catalog(
-            "cometmq", type="sql", uri=f"sqlite:///{file}", warehouse=self._home.as_uri()
+            "cometmq", type="sql", uri=f"sqlite:///{file}", warehouse=self._home_uri
         )
+
+    @property
+    def _home_uri(self) -> str:
+        return f"{self._base.rpartition('/')[0]}/iceberg"
 
     def _created(self, catalog: Catalog, columns: Mapping[str, str]) -> Table:
         from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -190,7 +208,7 @@ class IcebergTable:
         return catalog.create_table_if_not_exists(
             self.name,
             schema,
-            location=None if self._settings.iceberg_catalog else self._home.as_uri(),
+            location=None if self._settings.iceberg_catalog else self._home_uri,
             partition_spec=PartitionSpec(
                 PartitionField(ids["topic"], 1000, IdentityTransform(), "topic"),
                 PartitionField(ids["store_time"], 1001, DayTransform(), "store_time_day"),
@@ -229,9 +247,11 @@ class IcebergTable:
         """Name the newest metadata in a file that readers without the catalog look for."""
         if self._settings.iceberg_catalog is None:
             newest = table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json")
+            # Names with numbers are named by them.
+            newest = newest.removeprefix("v")
             hint = self._home / "metadata" / "version-hint.text"
-            if not hint.exists() or hint.read_text() != newest:
-                write_atomically(hint, newest.encode())
+            if not hint.exists() or hint.read_bytes() != newest.encode():
+                hint.write(newest.encode())
 
     def _data_file(self, file: TableFile) -> DataFile:
         from pyiceberg.conversions import to_bytes

@@ -1,9 +1,10 @@
 """Keep the files that published snapshots name.
 
-Tables name files in `_tables/files`, which are hard links of those in `data`: the same file under a second
-name, at no cost. So a compaction may take a file out of `data` while readers of an old snapshot still
-need it, and a table's tool that removes files takes none away from the archive. Where a file system has no
-hard links, files are copied.
+Tables name files in `_tables/files`. On this machine these are hard links of the files in `data`: the same
+file under a second name, at no cost. S3 has no second names, so there they are copies, which the server
+makes by itself. So a compaction may take a file out of `data` while readers of an old snapshot still need it,
+and a table's tool that removes files takes none away from the archive. Where a file system of this machine has
+no hard links, files are copied, too.
 
 After a file has left the archive, its link stays for as long as the tables' history.
 """
@@ -12,22 +13,32 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from cometmq.errors import ConfigError
 from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.archive.layout import Hour, Layout, load
-from cometmq.pipelines.locations import Location
+from cometmq.pipelines.archive.tables.footers import Footer, read_footer
+from cometmq.pipelines.locations import Location, RemoteFiles
+from cometmq.pipelines.s3_access import S3Access
 from cometmq.runtime.state_files.durable import SHARED_DIRECTORY, make_directories, sync
+
+if TYPE_CHECKING:
+    from pyarrow.fs import S3FileSystem
 
 log = get_logger(__name__)
 
 # URIs and Delta's log would escape a percent sign once more. No topic's name has a tilde.
 _SAFE_ESCAPE: Final = "~"
+# A request to S3 is nearly all waiting.
+_SIDE_BY_SIDE: Final = 16
 
 
 def link_name(hour: Hour, name: str) -> str:
@@ -36,20 +47,32 @@ def link_name(hour: Hour, name: str) -> str:
     return f"{topic}/{hour.hour}/{name}"
 
 
-class Links:
-    """The links of a table to the files of an archive. They lie in `files` below `home`, which is a directory
-    on this machine.
-    """
+class Links(ABC):
+    """The links of a table to the files of an archive. They lie in `directory`, `files` below `home`."""
 
     def __init__(self, layout: Layout, home: Location) -> None:
-        assert home.local is not None, "checked by the configuration"
-        self.directory = home.local / "files"
+        self.directory = home / "files"
         self._layout = layout
         self._retired = home / "retired.json"
         self._there: set[str] | None = None
 
-    def path(self, link: str) -> Path:
-        return self.directory / link
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """The URI of `directory`, as tables name it."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """The path or URI of `directory`, as deltalake takes it."""
+
+    @abstractmethod
+    def access(self) -> S3Access | None:
+        """Return how `directory` is reached now, None if it is on this machine. Raise ConfigError."""
+
+    @abstractmethod
+    def footers(self, links: Sequence[str]) -> list[Footer]:
+        """Read the figures of files."""
 
     def make(self, files: Iterable[tuple[Hour, str]]) -> set[str]:
         """Make the missing links of these files, and return the links of all files that are there.
@@ -57,23 +80,10 @@ class Links:
         A file that is gone from `data` gets none; the next proof names it.
         """
         there = self._known()
-        wanted = {link_name(hour, name): (hour, name) for hour, name in files}
-        directories = set()
-        for link in sorted(wanted.keys() - there):
-            hour, name = wanted[link]
-            original = self._layout.data_of(hour).local
-            assert original is not None
-            path = self.path(link)
-            make_directories(path.parent, SHARED_DIRECTORY)
-            try:
-                _link(original / name, path)
-            except FileNotFoundError:
-                log.warning("a file of the archive is gone, so no table gets it", file=link)
-                continue
-            there.add(link)
-            directories.add(path.parent)
-        for directory in directories:
-            sync(directory)
+        wanted = {link_name(hour, name): self._layout.data_of(hour) / name for hour, name in files}
+        missing = {link: wanted[link] for link in sorted(wanted.keys() - there)}
+        if missing:
+            there |= self._made(missing)
         return wanted.keys() & there
 
     def drop_retired(self, live: set[str], now_ms: int, history_ms: int) -> int:
@@ -88,19 +98,161 @@ class Links:
         there = self._known()
         retired = {link: known.get(link, now_ms) for link in sorted(there - live)}
         old = [link for link, since_ms in retired.items() if since_ms + history_ms <= now_ms]
+        self.directory.files.remove_all(str(self.directory / link) for link in old)
         for link in old:
-            self.path(link).unlink(missing_ok=True)
             there.discard(link)
             del retired[link]
         if retired != known:
             self._retired.write(msgspec.json.encode(retired))
         return len(old)
 
+    # Inside
+
+    @abstractmethod
+    def _made(self, missing: Mapping[str, Location]) -> set[str]:
+        """Make links to these files, and return those that are there now."""
+
+    @abstractmethod
+    def _listed(self) -> Iterable[str]:
+        """Return the names of all files at the depth of links."""
+
     def _known(self) -> set[str]:
         if self._there is None:
-            found = self.directory.glob("*/*/*.parquet")
-            self._there = {path.relative_to(self.directory).as_posix() for path in found}
+            self._there = set(self._listed())
         return self._there
+
+
+class HardLinks(Links):
+    """Links on this machine."""
+
+    @property
+    def uri(self) -> str:
+        return self._path.as_uri()
+
+    @property
+    def place(self) -> str:
+        return str(self._path)
+
+    def access(self) -> None:
+        return None
+
+    def footers(self, links: Sequence[str]) -> list[Footer]:
+        return [read_footer(str(self._path / link)) for link in links]
+
+    # Inside
+
+    @property
+    def _path(self) -> Path:
+        path = self.directory.local
+        assert path is not None, "links_of has looked"
+        return path
+
+    def _made(self, missing: Mapping[str, Location]) -> set[str]:
+        made, directories = set(), set()
+        for link, original in missing.items():
+            path = self._path / link
+            make_directories(path.parent, SHARED_DIRECTORY)
+            try:
+                _link(Path(str(original)), path)
+            except FileNotFoundError:
+                _warn_of_gone(link)
+                continue
+            made.add(link)
+            directories.add(path.parent)
+        for directory in directories:
+            sync(directory)
+        return made
+
+    def _listed(self) -> Iterable[str]:
+        found = self._path.glob("*/*/*.parquet")
+        return (path.relative_to(self._path).as_posix() for path in found)
+
+
+class Copies(Links):
+    """Copies in S3, which S3 makes by itself. Each appears as a whole."""
+
+    def __init__(
+        self, layout: Layout, home: Location, access: Callable[[], S3Access | None]
+    ) -> None:
+        super().__init__(layout, home)
+        self._ask = access
+        self._files: tuple[S3Access, S3FileSystem] | None = None
+
+    @property
+    def uri(self) -> str:
+        # All engines know this scheme, S3A's only some.
+        return f"s3://{_in_bucket(self.directory)}"
+
+    @property
+    def place(self) -> str:
+        return self.uri
+
+    def access(self) -> S3Access:
+        found = self._ask()
+        assert found is not None, "links_of has looked"
+        return found
+
+    def footers(self, links: Sequence[str]) -> list[Footer]:
+        files = self._arrow()
+        base = _in_bucket(self.directory)
+        with ThreadPoolExecutor(_SIDE_BY_SIDE, "read-footers") as pool:
+            return list(pool.map(lambda link: read_footer(f"{base}/{link}", files), links))
+
+    # Inside
+
+    def _made(self, missing: Mapping[str, Location]) -> set[str]:
+        files = self._arrow()
+        base = _in_bucket(self.directory)
+
+        def copy(link: str) -> bool:
+            try:
+                files.copy_file(_in_bucket(missing[link]), f"{base}/{link}")
+            except FileNotFoundError:
+                _warn_of_gone(link)
+                return False
+            return True
+
+        with ThreadPoolExecutor(_SIDE_BY_SIDE, "copy-files") as pool:
+            return {
+                link for link, made in zip(missing, pool.map(copy, missing), strict=True) if made
+            }
+
+    def _listed(self) -> Iterable[str]:
+        return (
+            name
+            for name in self.directory.sizes()
+            if name.endswith(".parquet") and name.count("/") == 2  # topic/hour/file
+        )
+
+    def _arrow(self) -> S3FileSystem:
+        """Return S3 as Arrow reaches it, with the credentials of now."""
+        access = self.access()
+        if self._files is None or self._files[0] != access:
+            self._files = access, access.of_arrow()
+        return self._files[1]
+
+
+def links_of(layout: Layout, home: Location) -> Links:
+    """Return the links of a table with this home. Raise ConfigError for a file system that has none."""
+    if home.local is not None:
+        return HardLinks(layout, home)
+    files = home.files
+    if isinstance(files, RemoteFiles) and files.s3_access(str(home)) is not None:
+        return Copies(layout, home, lambda: files.s3_access(str(home)))
+    raise ConfigError(
+        f"publish is given and path is {str(layout.path)!r}: tables are published of archives in directories "
+        "of this machine, mounted ones, and S3 (s3a://bucket/archive); leave publish out"
+    )
+
+
+def _in_bucket(path: Location) -> str:
+    """Return the bucket and the key of a URI."""
+    parts = urlsplit(str(path), allow_fragments=False)
+    return f"{parts.netloc}{parts.path}"
+
+
+def _warn_of_gone(link: str) -> None:
+    log.warning("a file of the archive is gone, so no table gets it", file=link)
 
 
 def _link(original: Path, path: Path) -> None:

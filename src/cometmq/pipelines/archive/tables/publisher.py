@@ -18,7 +18,7 @@ from cometmq.logs.loggers import get_logger
 from cometmq.pipelines.archive.commits import Archive
 from cometmq.pipelines.archive.tables.changes import Change, Changes, TableFile
 from cometmq.pipelines.archive.tables.contents import Contents, messages_of
-from cometmq.pipelines.archive.tables.links import Links, link_name
+from cometmq.pipelines.archive.tables.links import link_name, links_of
 from cometmq.pipelines.archive.tables.settings import Format, TableSettings
 from cometmq.pipelines.report import Table
 from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
@@ -88,7 +88,7 @@ class Publisher:
         self.lines: list[TableLine] = []
         self._tables: list[tuple[PublishedTable, TableLine]] = []
         if settings.publish:
-            self._links = Links(archive.layout, self._contents.home)
+            self._links = links_of(archive.layout, self._contents.home)
             self._changes = Changes(archive, self._contents, self._links)
             for table in self._made(settings):
                 self._tables.append((table, TableLine(table.format, table.name)))
@@ -132,11 +132,11 @@ class Publisher:
                 from cometmq.pipelines.archive.tables.iceberg import IcebergTable
 
                 owner = str(self._archive.layout.path)
-                yield IcebergTable(settings, self._contents, owner, self._links.directory)
+                yield IcebergTable(settings, self._contents, owner, self._links)
             else:
                 from cometmq.pipelines.archive.tables.delta import DeltaTable
 
-                yield DeltaTable(settings, self._links.directory, self._clock)
+                yield DeltaTable(settings, self._links, self._clock)
 
     def _catch_up(self, table: PublishedTable, line: TableLine) -> None:
         line.commit = table.published()

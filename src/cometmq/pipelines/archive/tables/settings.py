@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
 from cometmq.errors import ConfigError
 from cometmq.pipelines.configuration import Settings
 from cometmq.pipelines.locations import is_uri
+from cometmq.pipelines.s3_access import SCHEMES
 
 Format = Literal["iceberg", "delta"]
 
@@ -20,7 +22,7 @@ _NAME: Final = re.compile(r"\w[\w-]*(\.\w[\w-]*)+")
 class TableSettings(Settings, frozen=True):
     """publish: the formats of the tables.
 
-    iceberg_catalog: a catalog of PyIceberg's configuration; without one, an SQLite file in the archive.
+    iceberg_catalog: a catalog of PyIceberg's configuration; without one, files in the archive.
     iceberg_table: the table's name in the catalog, behind that of its namespace.
     table_history_hours: for how long readers of an old snapshot find its files.
     """
@@ -34,10 +36,10 @@ class TableSettings(Settings, frozen=True):
         """Raise ConfigError for values that do not fit an archive at `path`."""
         if len(set(self.publish)) < len(self.publish):
             raise ConfigError(f"publish is {self.publish}, name each format once")
-        if self.publish and is_uri(path):
+        if self.publish and is_uri(path) and urlsplit(path).scheme.lower() not in SCHEMES:
             raise ConfigError(
-                f"publish is given and path is {path!r}: tables are published of archives in a "
-                "directory of this machine, or one that is mounted; leave publish out"
+                f"publish is given and path is {path!r}: tables are published of archives in directories "
+                "of this machine, mounted ones, and S3 (s3a://bucket/archive); leave publish out"
             )
         if not _NAME.fullmatch(self.iceberg_table):
             raise ConfigError(

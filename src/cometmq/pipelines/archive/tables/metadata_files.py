@@ -1,0 +1,135 @@
+"""An Iceberg catalog of one table in an object store, which needs no server: metadata files with numbers.
+
+The newest one is the table. Each is created if there is none of its number, so one change follows another, or
+fails. The names are those of Iceberg's Hadoop tables: `v7.metadata.json`, and `version-hint.text`, which holds 7
+or an earlier number. DuckDB and Spark read such a table by its location.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+
+from cometmq.pipelines.locations import Location
+
+HINT: Final = "version-hint.text"
+_END: Final = ".metadata.json"
+
+
+class MetadataFiles(MetastoreCatalog):
+    """The catalog of the table whose metadata lies in `directory`, which tables call `uri`.
+
+    Every identifier names this table. properties: those of PyIceberg's files.
+    """
+
+    def __init__(self, directory: Location, uri: str, properties: dict[str, str]) -> None:
+        super().__init__("cometmq", **properties)
+        self._directory = directory
+        self._uri = uri
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        number = self._newest()
+        if number is None:
+            raise NoSuchTableError(f"no table in {self._directory}")
+        path = self._path(number)
+        io = self._load_file_io(location=path)
+        metadata = FromInputFile.table_metadata(io.new_input(path))
+        name = self.identifier_to_tuple(identifier)
+        return Table(name, metadata, path, self._load_file_io(metadata.properties, path), self)
+
+    def create_table(
+        self,
+        identifier: str | Identifier,
+        schema: Any,
+        location: str | None = None,
+        partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        sort_order: SortOrder = UNSORTED_SORT_ORDER,
+        properties: Properties = EMPTY_DICT,
+    ) -> Table:
+        assert isinstance(schema, Schema)
+        staged = self._create_staged_table(
+            identifier, schema, location, partition_spec, sort_order, properties
+        )
+        if self._newest() is not None or not self._create(1, staged.metadata):
+            raise TableAlreadyExistsError(f"a table is in {self._directory}")
+        return self.load_table(identifier)
+
+    def commit_table(
+        self,
+        table: Table,
+        requirements: tuple[TableRequirement, ...],
+        updates: tuple[TableUpdate, ...],
+    ) -> CommitTableResponse:
+        current = self.load_table(table.name())
+        staged = self._update_and_stage_table(current, table.name(), requirements, updates)
+        place = current.metadata_location
+        if staged.metadata != current.metadata:
+            number = _number_in(place) + 1
+            place = self._path(number)
+            if not self._create(number, staged.metadata):
+                raise CommitFailedException(f"{place} is there: another process changes the table")
+        return CommitTableResponse.model_validate(
+            {"metadata": staged.metadata, "metadata-location": place}
+        )
+
+    def create_namespace(
+        self, namespace: str | Identifier, properties: Properties = EMPTY_DICT
+    ) -> None:
+        """Do nothing: names are not kept."""
+
+    def _unsupported(self, *_arguments: Any, **_named: Any) -> NoReturn:
+        raise NotImplementedError("this catalog holds one table, which stays")
+
+    register_table = drop_table = rename_table = _unsupported
+    drop_namespace = list_tables = list_namespaces = _unsupported
+    load_namespace_properties = update_namespace_properties = _unsupported
+    list_views = load_view = view_exists = register_view = drop_view = _unsupported
+
+    # Inside
+
+    def _path(self, number: int) -> str:
+        return f"{self._uri}/v{number}{_END}"
+
+    def _create(self, number: int, metadata: TableMetadata) -> bool:
+        """Write the metadata of a number, and return whether there was none."""
+        content = metadata.model_dump_json(exclude_none=True).encode()
+        path = self._directory / f"v{number}{_END}"
+        try:
+            path.create(content)
+        except FileExistsError:
+            # An object store may repeat a request whose answer was lost.
+            return path.read_bytes() == content
+        return True
+
+    def _newest(self) -> int | None:
+        """Return the highest number, None if there is no metadata.
+
+        A process that was killed may have left the hint behind. Without a hint all names are read.
+        """
+        try:
+            number = int((self._directory / HINT).read_bytes())
+        except (FileNotFoundError, ValueError):
+            names = self._directory.sizes()
+            found = [_number_in(name) for name in names if name.endswith(_END)]
+            return max(found, default=None)
+        while (self._directory / f"v{number + 1}{_END}").exists():
+            number += 1
+        return number
+
+
+def _number_in(path: str) -> int:
+    return int(path.rpartition("/")[2].removesuffix(_END).removeprefix("v"))

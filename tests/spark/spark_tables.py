@@ -1,0 +1,126 @@
+"""Reads published tables by the Spark runtimes of Iceberg and Delta, which know nothing of CometMQ.
+
+They exist for Spark 4.1 and not for later ones, so .venv-spark-4.1 comes first in the path.
+
+python -m tests.spark.spark_tables ARCHIVE [ENDPOINT]: a line of JSON: for each format, [rows, sum of queue
+offsets] at each snapshot, the oldest first. ARCHIVE is a directory, or s3a://… of the server at ENDPOINT.
+
+python -m tests.spark.spark_tables --get: gets the jars by Maven.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Final
+
+from tests.maven_jars import Artifact, MavenError, get_jars
+from tests.spark import hadoop_aws
+from tests.spark.bucket import KEY, REGION, SECRET
+from tests.spark.hadoop_aws import ROOT
+from tests.spark.processes import PLAIN_QUICK_JAVA, QUICK_QUERIES
+
+_FOLDER: Final = ROOT / ".cache" / "spark-tables" / "4.1"
+_ALONE: Final = ("*:*",)
+_TABLES: Final = [
+    Artifact("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0", _ALONE),
+    # All else that they need comes with Spark.
+    *(
+        Artifact("io.delta", name, "4.3.0", _ALONE)
+        for name in (
+            "delta-spark_4.1_2.13",
+            "delta-storage",
+            "delta-kernel-api",
+            "delta-kernel-defaults",
+            "delta-kernel-unitycatalog",
+        )
+    ),
+    Artifact("io.unitycatalog", "unitycatalog-client", "0.5.0", _ALONE),
+    Artifact("io.unitycatalog", "unitycatalog-hadoop", "0.5.0", _ALONE),
+    Artifact("org.xerial", "sqlite-jdbc", "3.50.3.0", _ALONE),
+]
+
+
+def fetch() -> None:
+    """Get the jars. Say so if that does not work."""
+    try:
+        get_jars(_TABLES, _FOLDER)
+    except MavenError as error:
+        sys.stderr.write(f"no Spark runtimes of Iceberg and Delta, their test fails: {error}\n")
+    hadoop_aws.fetch()
+
+
+def session(archive: str, endpoint: str | None) -> Any:
+    from pyspark.sql import SparkSession
+
+    jars = [*map(str, _FOLDER.glob("*.jar")), *hadoop_aws.jars()]
+    catalog = "spark.sql.catalog.cometmq"
+    settings = {
+        **QUICK_QUERIES,
+        "spark.driver.extraJavaOptions": PLAIN_QUICK_JAVA,
+        "spark.jars": ",".join(jars),
+        "spark.ui.enabled": "false",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+    }
+    if endpoint is None:
+        home = f"{archive}/_tables/iceberg"
+        settings |= {
+            f"{catalog}.type": "jdbc",
+            f"{catalog}.uri": f"jdbc:sqlite:{home}/catalog.db",
+            f"{catalog}.warehouse": home,
+        }
+    else:
+        s3a = {
+            "access.key": KEY,
+            "secret.key": SECRET,
+            "endpoint": endpoint,
+            "endpoint.region": REGION,
+            "path.style.access": "true",
+        }
+        settings |= {f"spark.hadoop.fs.s3a.{key}": value for key, value in s3a.items()}
+        settings |= {
+            f"{catalog}.type": "hadoop",
+            f"{catalog}.warehouse": archive,
+            # Snapshots name files by s3://.
+            "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+        }
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def sums(frame: Any) -> list[int]:
+    from pyspark.sql import functions as F
+
+    row = frame.agg(F.count("*"), F.sum("queue_offset")).collect()[0]
+    return [row[0], row[1] or 0]
+
+
+def read(archive: str, endpoint: str | None) -> dict[str, list[list[int]]]:
+    spark = session(archive, endpoint)
+    table = "cometmq.cometmq.messages" if endpoint is None else "cometmq._tables.iceberg"
+    listed = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at")
+    snapshots = [row.snapshot_id for row in listed.collect()]
+    delta = f"{archive}/_tables/files"
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{delta}`").select("version", "userMetadata")
+    versions = sorted(row.version for row in history.collect())
+    found = {
+        "iceberg": [sums(spark.sql(f"SELECT * FROM {table} VERSION AS OF {n}")) for n in snapshots],
+        "iceberg now": [sums(spark.table(table))],
+        "delta": [
+            sums(spark.read.format("delta").option("versionAsOf", n).load(delta)) for n in versions
+        ],
+        "delta now": [sums(spark.read.format("delta").load(delta))],
+    }
+    spark.stop()
+    return found
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--get"]:
+        fetch()
+    else:
+        json.dump(read(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None), sys.stdout)
