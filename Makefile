@@ -16,14 +16,15 @@ TEST_PARALLEL := -n $(or $(TEST_JOBS),5) --dist worksteal
 BY_MODULE := --dist loadfile --no-loadscope-reorder
 
 # Tasks, executors, drivers, planners and brokers, killed at random under load: COMETMQ_SPARK_KILLS of
-# them (50).
-SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
+# them (50), and COMETMQ_TABLE_KILLS of the table service's processes (10). One test each, side by side:
+# both wait for JVMs most of the time.
+SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash -n 2 $(ARGS)
 
 # Some machines have it set. Tests start Python more than a thousand times, and each start would compile every
 # module that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help compiled demo test check interop console-test screenshots spark spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-proxy bench-clients bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
+.PHONY: help compiled demo test check interop console-test screenshots spark spark-suite spark-kills spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-proxy bench-clients bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -108,8 +109,11 @@ console-test: compiled ## The web console: every page and action on a real clust
 screenshots: compiled ## The pictures of the console in docs/img, of a cluster that is filled for them
 	@$(BIN)/python scripts/screenshots
 
-# Two at a time, a Spark each; what is killed at random has the machine for itself.
-spark: $(SPARK_READY) $(SPARK_TABLES_READY) $(SPARK_DBT_READY) ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
+spark: ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
+	@$(MAKE) -s spark-suite && $(MAKE) -s spark-kills
+
+# Two at a time, a Spark each.
+spark-suite: $(SPARK_READY) $(SPARK_TABLES_READY) $(SPARK_DBT_READY)
 	@$(VENV)-spark/bin/python scripts/store-jar --optional
 	@$(VENV)-spark/bin/mypy src benchmarks tests/spark tests/unit/spark tests/unit/pipelines
 	@$(VENV)-spark/bin/python -m tests.interop.peers java
@@ -117,12 +121,15 @@ spark: $(SPARK_READY) $(SPARK_TABLES_READY) $(SPARK_DBT_READY) ## The Spark sour
 	@$(VENV)-spark/bin/python -m tests.spark.iceberg_rest
 	@$(VENV)-spark/bin/python -m tests.spark.class_archive
 	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 900 -n 2 $(BY_MODULE) $(ARGS)
+
+spark-kills: $(SPARK_READY)
+	@$(VENV)-spark/bin/python scripts/store-jar --optional
 	@$(SPARK_KILLS)
 
 spark-versions: $(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY) ## Sources and sink on the older versions of PySpark, and through Spark Connect; tables by Spark's runtimes
 	@$(VENV)-spark/bin/python scripts/store-jar --optional
 	@PYTHONPATH=$(abspath $(VENV)-spark-4.1) $(VENV)-spark/bin/python -m tests.spark.spark_tables --get
-	@COMETMQ_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(VENV)-spark/bin/python -m pytest -q tests/spark/test_versions.py tests/spark/test_spark_tables.py --timeout 900 $(ARGS)
+	@COMETMQ_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(VENV)-spark/bin/python -m pytest -q tests/spark/test_versions.py tests/spark/test_spark_tables.py --timeout 900 -n 2 --dist worksteal $(ARGS)
 
 bench: compiled ## The send path beside the Java broker; rewrites benchmarks/README.md (about 10 minutes)
 	@$(BIN)/python -m benchmarks.send_path $(ARGS)
@@ -172,11 +179,11 @@ sbom: $(SUPPLY_READY) ## What a release brings, with licences and hashes, as Cyc
 floods: compiled ## What a well-behaved client notices while others flood broker and name server (about 12 minutes)
 	@$(BIN)/python -m tests.floods $(ARGS)
 
-crash: compiled ## Kills, power losses, lost nodes, cut links, a storm of members, a million messages; 500 kills under Spark
+crash: compiled ## Kills, power losses, lost nodes, cut links, a storm of members, a million messages; 600 kills under Spark
 	@export COMETMQ_LOSSES=$${COMETMQ_LOSSES:-144} COMETMQ_POP_KILLS=$${COMETMQ_POP_KILLS:-200}; COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} \
 		$(BIN)/python -m pytest -q tests/crash $(PARALLEL) $(ARGS)
 	@if [ "$${COMETMQ_SPARK_KILLS:-500}" = 0 ]; then :; elif scripts/java-for-spark; then \
-		$(MAKE) -s $(SPARK_READY) && $(VENV)-spark/bin/python scripts/store-jar --optional && export COMETMQ_SPARK_KILLS=$${COMETMQ_SPARK_KILLS:-500} && $(SPARK_KILLS); \
+		$(MAKE) -s $(SPARK_READY) && $(VENV)-spark/bin/python scripts/store-jar --optional && export COMETMQ_SPARK_KILLS=$${COMETMQ_SPARK_KILLS:-500} COMETMQ_TABLE_KILLS=$${COMETMQ_TABLE_KILLS:-100} && $(SPARK_KILLS); \
 	else echo "Not run: kills under Spark, which needs Java 17 or newer."; fi
 
 # SEEDS=1000 runs as many fresh seeds, two at a time, SEED=4711 that one, and cuts it short if it fails.

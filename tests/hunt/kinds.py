@@ -263,6 +263,19 @@ KINDS: Final = (
         why_not=_no_spark,
     ),
     Kind(
+        "kills of a table service",
+        1,
+        200,
+        1800,
+        _seeded(
+            "COMETMQ_TABLE_SEED",
+            *("tests/spark/test_table_service.py", "-mcrash"),
+            python=_SPARK,
+            COMETMQ_TABLE_KILLS=10,
+        ),
+        why_not=_no_spark,
+    ),
+    Kind(
         "streams of Spark",
         1,
         120,

@@ -1,7 +1,7 @@
 """The table service: whatever of it and of the broker is killed, its tables have each message once.
 
 COMETMQ_TABLE_KILLS says how many kills there are (default 10), COMETMQ_TABLE_SEED when they come
-(`tests.seeds`).
+(`tests.seeds`). Five kills meet each kind of process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from cometmq.pipelines.archive.layout import Layout
 from cometmq.testing.cluster import Cluster
 
 KILLS = int(os.environ.get("COMETMQ_TABLE_KILLS", "10"))
-SEED = seed_of("COMETMQ_TABLE_SEED", 40)
+FIXED_SEED = 40
+SEED = seed_of("COMETMQ_TABLE_SEED", FIXED_SEED)
 REPEATED_BY = f"COMETMQ_TABLE_SEED={SEED} COMETMQ_TABLE_KILLS={KILLS}"
 # Of ten.
 SHARES = {"driver": 4, "java": 3, "broker": 3}
@@ -193,13 +194,17 @@ def wanted_of(namesrv: str, topic: str) -> dict[Place, bytes]:
     return {message.place: message.body for message in stored(namesrv, topic)}
 
 
+def kinds_of(rng: random.Random, count: int) -> list[str]:
+    kinds = [kind for kind, share in SHARES.items() for _ in range(-(-share * count // 10))]
+    rng.shuffle(kinds)
+    return kinds[:count]
+
+
 def run_kills(
     one: Service, broker: BrokerProcess, load: Load, rng: random.Random
 ) -> dict[str, int]:
-    kinds = [kind for kind, share in SHARES.items() for _ in range(-(-share * KILLS // 10))]
-    rng.shuffle(kinds)
     counts = dict.fromkeys(SHARES, 0)
-    for kind in kinds[:KILLS]:
+    for kind in kinds_of(rng, KILLS):
         before = one.commits()
         one.wait_for(
             lambda before=before: one.commits() > before, f"a commit before {kind} ({REPEATED_BY})"
@@ -214,6 +219,10 @@ def run_kills(
         counts[kind] += 1
     assert load.acknowledged
     return counts
+
+
+def test_five_kills_meet_whatever_can_be_killed() -> None:
+    assert set(kinds_of(random.Random(FIXED_SEED), 5)) == SHARES.keys()
 
 
 @pytest.mark.crash

@@ -10,9 +10,12 @@ while        notes a batch, shows signs of life for twice STEADY_S, and kills it
 fail TEXT    notes TEXT as its failure and hangs, as one does whose Java is gone
 final TEXT   notes TEXT as a failure that comes again, and ends with status 2
 given TEXT   notes TEXT as a failure by what is given, and ends with status 2
+stuck TEXT   notes TEXT as a failure by what is given, and hangs
 held TEXT    notes TEXT as a failure by what another process holds, and ends with status 2
 wrong        ends with status 2
 look         notes a batch, and ends with status 1 when it is asked to: its report names something
+
+SIGUSR1 sets the supervisor's clock forward by STALLED_S, SIGUSR2 by ENDING_S.
 """
 
 from __future__ import annotations
@@ -28,10 +31,26 @@ from cometmq.pipelines.table.days import Days
 from cometmq.pipelines.table.notes import Figures, Note, Notes, TableFigures, TopicFigures
 from cometmq.pipelines.table.settings import Config
 from cometmq.pipelines.table.supervisor import Supervisor, Timing
+from cometmq.runtime.clock import SystemClock
 
-# Longer than the start of a driver on a machine with much to do.
-STALLED_S = 3.0
+STALLED_S = 600.0
+# Longer than the end of a driver on a machine with much to do.
+ENDING_S = 30.0
 STEADY_S = 0.3
+
+
+class ForwardClock(SystemClock):
+    """Goes like the machine's, from a time that is set forward."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+        self.monotonic = self._monotonic
+
+    def _monotonic(self) -> float:
+        return time.monotonic() + self._ahead_s
+
+    def forward(self, number: int, _: object) -> None:
+        self._ahead_s += STALLED_S if number == signal.SIGUSR1 else ENDING_S
 
 
 def figures_of(rows: int, batches: int) -> Figures:
@@ -52,10 +71,11 @@ def drive(directory: Path) -> None:
     if act == "wrong":
         sys.stderr.write("what is given does not fit\n")
         sys.exit(2)
-    if act in ("fail", "final", "given", "held"):
-        note = Note(failed=text, is_final=act == "final", is_given_wrong=act == "given")
-        notes.write(note)
-        if act == "fail":
+    if act in ("fail", "final", "given", "held", "stuck"):
+        is_given_wrong = act in ("given", "stuck")
+        notes.write(Note(failed=text, is_final=act == "final", is_given_wrong=is_given_wrong))
+        if act in ("fail", "stuck"):
+            (directory / f"hangs-{started}").touch()
             signal.pause()
         sys.exit(2)
     notes.write(Note(figures=figures_of(10 * started, 0)))
@@ -86,11 +106,13 @@ def main(directory: Path, max_restarts: int) -> int:
         metrics="127.0.0.1:0",
     )
     days = Days(directory, config.freshness_s, say)
-    stalled_s = STALLED_S if (directory / "late").exists() else 600.0
+    clock = ForwardClock()
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, clock.forward)
     steady_s = STEADY_S if (directory / "steady").exists() else 600.0
-    timing = Timing(stalled_s, 0.01, 0.1, steady_s, ending_s=0.3)
+    timing = Timing(STALLED_S, 0.01, 0.1, steady_s, ENDING_S)
     command = [sys.executable, "-m", __spec__.name, str(directory)]
-    return Supervisor(config, command, say, days, timing).run()
+    return Supervisor(config, command, say, days, timing, clock).run()
 
 
 if __name__ == "__main__":

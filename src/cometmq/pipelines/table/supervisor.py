@@ -123,7 +123,10 @@ class Supervisor:
             # The driver has said why.
             if has_worked:
                 self._say("the service ends, because a restart would fail in the same way")
-            return end.status
+            if end.status >= 0:
+                return end.status
+            # It hung after that, and was killed.
+            return _GIVEN_WRONG if end.is_given_wrong else 1
         # The time in which it stood still says nothing good of it.
         again = self._restarts.died(end.alive_until_s)
         self._days.restarted(end.why)
