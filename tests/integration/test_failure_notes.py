@@ -56,6 +56,25 @@ def test_a_retry_says_why_the_delivery_before_failed(face: Face, name: str) -> N
     assert again.properties["mine"] == "kept"
 
 
+class OfTwoError(Exception):
+    def __str__(self) -> str:
+        return f"{self.args[0]} and {self.args[1]}"
+
+
+@pytest.mark.parametrize("mode", ["pull", "pop"])
+def test_a_message_comes_again_after_an_exception_whose_text_raises(
+    face: Face, name: str, mode: str
+) -> None:
+    listener = Failing(OfTwoError("one"))
+    face.consumer(name, name, listener.handle, consume_from=FIRST, mode=mode)
+    face.producer(name).send(Message(name, b"O-1"))
+    _, again = listener.received.wait_for(2)
+    assert again.body == b"O-1"
+    if mode == "pull":  # a pop comes again without a note
+        assert again.failure is not None
+        assert again.failure[:2] == ("OfTwoError", "<no text: its __str__ raised IndexError>")
+
+
 @pytest.mark.parametrize("mode", ["pull", "pop", "orderly"])
 def test_a_dead_letter_says_why_the_last_delivery_failed(face: Face, name: str, mode: str) -> None:
     options: dict[str, Any] = {"orderly": True} if mode == "orderly" else {"mode": mode}

@@ -29,7 +29,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, member: str) -> Self:
-        return cls(type(error).__qualname__, str(error), member)
+        return cls(type(error).__qualname__, exception_text(error), member)
 
     def fitted(self) -> Self:
         """Return what may stand in properties: without characters that end one, and not too long."""
@@ -37,6 +37,16 @@ class Failure(NamedTuple):
         member = _cut(_clean(self.member), _MEMBER_BYTES)
         left = MAX_FAILURE_BYTES - len(kind.encode()) - len(member.encode())
         return type(self)(kind, _cut(_clean(self.text), left), member)
+
+
+def exception_text(error: BaseException) -> str:
+    """Return the text of an exception of the user's code. If its `__str__` raises, say so: nothing that names
+    a failure may fail itself.
+    """
+    try:
+        return str(error)
+    except Exception as fault:  # noqa: BLE001 - the user's code
+        return f"<no text: its __str__ raised {type(fault).__name__}>"
 
 
 def note_failure(properties: MutableMapping[str, str], failure: Failure | None) -> None:

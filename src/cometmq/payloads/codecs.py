@@ -13,6 +13,7 @@ from cometmq.errors import (
     UnencodableError,
 )
 from cometmq.model import properties as p
+from cometmq.model.failure import exception_text
 from cometmq.model.message import Message
 from cometmq.payloads.by_topic import ByTopic
 from cometmq.payloads.codec import Codec
@@ -94,7 +95,7 @@ class Codecs:
         except Exception as error:
             raise UnencodableError(
                 f"a value of type {type(message.value).__name__} for topic {message.topic} does not fit {codec!r}: "
-                f"{type(error).__name__}: {str(error)[:1000]}"
+                f"{type(error).__name__}: {exception_text(error)[:1000]}"
             ) from error
         message.body = encoded.body
         message.properties.update(encoded.properties)
@@ -176,7 +177,7 @@ class Codecs:
         # A codec's library or functions raise what they like.
         except Exception as error:
             raise UndecodableError(
-                f"{where}: does not fit {codec!r}: {type(error).__name__}: {str(error)[:1000]}",
+                f"{where}: does not fit {codec!r}: {type(error).__name__}: {exception_text(error)[:1000]}",
                 topic=topic,
                 schema_id=schema_id,
             ) from error

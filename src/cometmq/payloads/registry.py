@@ -85,7 +85,13 @@ class SchemaRegistry:
         tls: ssl.SSLContext | None = None,
         max_schemas: int = MAX_SCHEMAS,
     ) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:
+            raise IllegalArgumentError(
+                f"the registry's url cannot be read: {error}; pass http://HOST:PORT or https://HOST:PORT"
+            ) from error
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
             raise IllegalArgumentError(
                 f"the registry's url has the scheme {parts.scheme!r} and the host {parts.hostname!r}; "
@@ -101,7 +107,7 @@ class SchemaRegistry:
             )
         self._host = parts.hostname
         self._is_https = parts.scheme == "https"
-        self._port = parts.port or (443 if self._is_https else 80)
+        self._port = port or (443 if self._is_https else 80)
         self._path = parts.path.rstrip("/")
         self._tls = tls
         self._headers = {"Accept": _MEDIA_TYPE, "Content-Type": _MEDIA_TYPE}

@@ -298,8 +298,9 @@ def ext_of(request: Request[Any]) -> Ext:
         except _JSON_FAULTS:
             # A value may be no text, which no client in use sends.
             return decode_command(frame).ext
-        if len(ext) <= MAX_EXT_FIELDS:
-            return ext
+        if len(ext) > MAX_EXT_FIELDS:
+            raise _too_many_fields()
+        return ext
     return decode_command(frame).ext
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import socket
 import ssl
+import threading
 from collections.abc import Mapping
+from functools import partial
 
 
 def exchange(
@@ -22,19 +26,48 @@ def exchange(
 ) -> tuple[int, bytes]:
     """Return the status and the body, of which at most `most_bytes` are read. Redirects are not followed.
 
-    Blocks, so it is for a thread; `timeout_s` bounds the wait for each part that comes. Raises OSError
-    if the server does not answer, or answers with something other than HTTP.
+    Blocks, so it is for a thread; `timeout_s` bounds the whole exchange once there is a connection. Raises
+    OSError if the server does not answer, or answers with something other than HTTP.
     """
     connection: http.client.HTTPConnection
     if is_https:
         connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
     else:
         connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    late = threading.Event()
+    timer = None
     try:
+        connection.connect()
+        # The timeout of a socket is for each read: a server that sends a byte from time to time would keep
+        # this thread, and the end of its process, for hours.
+        timer = threading.Timer(timeout_s, partial(_cut, connection.sock, late))
+        timer.daemon = True
+        timer.start()
         connection.request(method, path, body, dict(headers))
-        response = connection.getresponse()
-        return response.status, response.read(most_bytes)
-    except http.client.HTTPException as error:
+        # Closed by itself: an answer that is not read to its end keeps its socket.
+        with connection.getresponse() as response:
+            status, data = response.status, response.read(most_bytes)
+    except (OSError, http.client.HTTPException) as error:
+        if late.is_set():
+            raise _late(timeout_s) from error
+        if isinstance(error, OSError):
+            raise
         raise ConnectionError(f"{type(error).__name__}: {error}") from error
     finally:
+        if timer is not None:
+            timer.cancel()
         connection.close()
+    if late.is_set():  # the body has no length of its own, and ended with the connection
+        raise _late(timeout_s)
+    return status, data
+
+
+def _cut(connection: socket.socket, late: threading.Event) -> None:
+    """Have the reads of another thread end."""
+    late.set()
+    with contextlib.suppress(OSError):  # it is closed already
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _late(timeout_s: float) -> TimeoutError:
+    return TimeoutError(f"the whole answer did not come within {timeout_s:g} s")

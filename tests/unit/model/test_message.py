@@ -137,6 +137,18 @@ def test_the_first_topic_is_named_behind_retries_and_dead_letters() -> None:
         assert MessageExt(topic, b"x").origin_topic == topic
 
 
+def test_an_exception_whose_text_raises_is_noted_by_its_class() -> None:
+    class OfTwoError(Exception):
+        def __str__(self) -> str:
+            return f"{self.args[0]} and {self.args[1]}"
+
+    properties: dict[str, str] = {}
+    note_failure(properties, Failure.of(OfTwoError("one"), "m"))
+    assert noted_failure(properties) == Failure(
+        OfTwoError.__qualname__, "<no text: its __str__ raised IndexError>", "m"
+    )
+
+
 def test_a_note_of_a_failure_has_a_limit_and_ends_no_property() -> None:
     properties = {"FAILURE_TEXT": "of before", "mine": "kept"}
     note_failure(properties, Failure("E" * 5000, "ä\x01\x02\udc80" * 5000, "m" * 5000))

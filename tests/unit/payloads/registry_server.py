@@ -8,6 +8,7 @@ own: a new Avro record may only add fields with defaults, and lose none without.
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -142,3 +143,27 @@ def registry() -> Iterator[Registrations]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def trickle(beginning: bytes) -> Iterator[str]:
+    """Serve a registry that begins to answer a question, and goes on with a byte now and then. Yield its url."""
+    ended = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(beginning)
+                while not ended.wait(0.02):
+                    connection.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+            thread.join()

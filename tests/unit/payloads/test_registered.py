@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.timestamp_pb2 import Timestamp
-from tests.unit.payloads.registry_server import Registrations, registry
+from tests.unit.payloads.registry_server import Registrations, registry, trickle
 
 from cometmq.errors import (
     IllegalArgumentError,
@@ -193,6 +193,27 @@ async def test_a_registry_that_says_nothing_is_left_after_the_timeout(
 
 
 @pytest.mark.parametrize(
+    "beginning",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+        b"HTTP/1.1 200",
+    ],
+    ids=["length", "no-length", "head"],
+)
+async def test_a_registry_that_sends_a_byte_from_time_to_time_keeps_no_thread(
+    beginning: bytes,
+) -> None:
+    with trickle(beginning) as url:
+        asked = SchemaRegistry(url, timeout_ms=200)
+        with pytest.raises(SchemaRegistryError, match=r"did not come within 0\.2 s") as caught:
+            await asked.schema(1)
+        assert caught.value.retriable
+        # Waits for the threads, as the end of a program does. They held it for as long as bytes came.
+        await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), 30)
+
+
+@pytest.mark.parametrize(
     ("body", "fault"),
     [
         (b"<html>", "no JSON object"),
@@ -247,6 +268,9 @@ async def test_the_cache_keeps_no_more_than_its_bound(server: Registrations) -> 
     [
         lambda: SchemaRegistry("registry:8081"),
         lambda: SchemaRegistry("http://bo:secret@registry:8081"),
+        lambda: SchemaRegistry("http://registry:8o81"),
+        lambda: SchemaRegistry("http://registry:99999"),
+        lambda: SchemaRegistry("http://[::1"),
         lambda: SchemaRegistry("http://registry", user="bo"),
         lambda: SchemaRegistry("http://registry", timeout_ms=0),
         lambda: Registered(Custom(str.encode, bytes.decode), SchemaRegistry("http://r")),

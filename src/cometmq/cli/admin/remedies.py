@@ -23,7 +23,7 @@ _SAID: Final = (
     (_SIGNED, "give --accessKey and --secretKey, or --credentials"),
     ("pass Tls(ca_file=…) with", "give --ca-file with"),
     ("give it longer by timeout_ms", "give it longer by --timeoutMillis"),
-    ("pass namesrv='host:9876'", "give --namesrvAddr host:9876, or set NAMESRV_ADDR"),
+    ("pass namesrv='host:9876'", "give --namesrvAddr host:9876"),
     ("say by cluster or broker which one is meant", "say by --clusterName or --brokerAddr which"),
 )
 

@@ -28,6 +28,7 @@ from cometmq.errors import CometMQError, IllegalArgumentError, RouteNotFoundErro
 from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
 from cometmq.model.durations import Duration
+from cometmq.model.failure import exception_text
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.names import AUTO_CREATE_TOPIC, check_topic
 from cometmq.model.results import (
@@ -226,7 +227,10 @@ class TransactionProducer(Producer):
                 group=self._group,
                 unique_id=message.unique_id,
             )
-            return LocalTransactionState.UNKNOWN, f"{method} failed: {error!r}"
+            return (
+                LocalTransactionState.UNKNOWN,
+                f"{method} failed: {type(error).__name__}: {exception_text(error)}",
+            )
         if isinstance(state, LocalTransactionState):
             return state, ""
         log.warning(
