@@ -6,7 +6,7 @@ updateAcl, deleteAcl, getAcl, listAcl, copyAcl, and those of `accounts`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from cometmq.admin.access.accounts import Accounts
@@ -150,12 +150,8 @@ class Access(Accounts):
         """Return a user by address, of those brokers that have it."""
         check_given("a user's name", name)
         what = f"user {name}"
-        asked = await self._at_brokers(
-            lambda address: self._user_at(address, name),
-            what,
-            cluster=cluster,
-            broker=broker,
-            slaves=True,
+        asked = await self._read(
+            lambda address: self._user_at(address, name), what, cluster, broker
         )
         fault = f"no broker that was asked has {what}; check its name (access.users() has all)"
         return _those_found(asked, fault, ResponseCode.USER_NOT_EXIST)
@@ -169,12 +165,8 @@ class Access(Accounts):
     ) -> dict[str, list[User]]:
         """Return the users of each broker, by address; `containing` is a part of their names."""
         what = "the users"
-        return await self._at_brokers(
-            lambda address: self._users_at(address, containing),
-            what,
-            cluster=cluster,
-            broker=broker,
-            slaves=True,
+        return await self._read(
+            lambda address: self._users_at(address, containing), what, cluster, broker
         )
 
     async def copy_users(
@@ -274,12 +266,8 @@ class Access(Accounts):
         """Return what a subject may do, by address, from the brokers that have a policy of it."""
         check_subject(subject)
         what = f"the policies of {subject}"
-        asked = await self._at_brokers(
-            lambda address: self._acl_at(address, subject),
-            what,
-            cluster=cluster,
-            broker=broker,
-            slaves=True,
+        asked = await self._read(
+            lambda address: self._acl_at(address, subject), what, cluster, broker
         )
         fault = f"no broker that was asked has {what}; check the subject (access.acls() has all)"
         return _those_found(asked, fault, ResponseCode.POLICY_NOT_EXIST)
@@ -293,12 +281,11 @@ class Access(Accounts):
         broker: str | None = None,
     ) -> dict[str, list[Acl]]:
         """Return each broker's policies, by address; parts of subjects and resources select some."""
-        return await self._at_brokers(
+        return await self._read(
             lambda address: self._acls_at(address, subject_containing, resource_containing),
             "the policies",
-            cluster=cluster,
-            broker=broker,
-            slaves=True,
+            cluster,
+            broker,
         )
 
     async def copy_acls(
@@ -344,6 +331,15 @@ class Access(Accounts):
                 if said in (error.remark or ""):
                     raise again(error, f"{str(error).rstrip('.')}; {remedy}") from error
             raise
+
+    async def _read(
+        self,
+        read: Callable[[str], Awaitable[T]],
+        what: str,
+        cluster: str | None,
+        broker: str | None,
+    ) -> dict[str, T]:
+        return await self._at_brokers(read, what, cluster=cluster, broker=broker, slaves=True)
 
     async def _put(
         self,

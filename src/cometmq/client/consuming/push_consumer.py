@@ -235,39 +235,31 @@ class PushConsumer(GroupConsumer[GroupMember]):
         # Orderly, no message overtakes a slow one, so the span of the offsets held needs no bound.
         span = sys.maxsize if options.orderly else options.consume_max_span
         self._options = ConsumerOptions(
+            member=self._member_options(
+                options,
+                options.on_damaged,
+                PullOptions(
+                    options.pull_batch_size,
+                    options.pull_interval_ms,
+                    FlowLimits(
+                        options.pull_threshold_for_queue,
+                        options.pull_threshold_size_for_queue_bytes,
+                        span,
+                    ),
+                    options.pull_threshold_for_topic,
+                    options.pull_threshold_size_for_topic_bytes,
+                ),
+            ),
             orderly=options.orderly,
-            message_model=options.message_model,
-            offset_directory=options.offset_directory,
             suspend_ms=options.suspend_current_queue_time_ms,
             consume_timeout_s=options.consume_timeout_ms / 1000,
-            consume_from=options.consume_from,
-            consume_timestamp_ms=options.timestamp_ms,
             concurrency=options.concurrency,
             batch_max_size=options.consume_message_batch_max_size,
             batch_max_age_s=options.consume_message_batch_max_age_ms / 1000,
-            namespace=self._namespace,
-            hooks=self._hooks,
             max_reconsume_times=options.max_reconsume_times,
-            on_damaged=options.on_damaged,
-            note_failures=options.note_failures,
-            on_assigned=options.on_assigned,
-            on_revoked=options.on_revoked,
-            callback_timeout_s=options.rebalance_callback_timeout_ms / 1000,
-            allocation=options.allocation,
             division=options.division,
             pop=PopOptions(
                 options.pop_batch_size, options.pop_invisible_ms, options.pop_threshold_for_queue
-            ),
-            pull=PullOptions(
-                options.pull_batch_size,
-                options.pull_interval_ms,
-                FlowLimits(
-                    options.pull_threshold_for_queue,
-                    options.pull_threshold_size_for_queue_bytes,
-                    span,
-                ),
-                options.pull_threshold_for_topic,
-                options.pull_threshold_size_for_topic_bytes,
             ),
         )
         self._close_timeout_ms = options.close_timeout_ms

@@ -47,7 +47,6 @@ from cometmq.spark.live.identity import LiveIdentity, Marks
 
 # Clocks of brokers, clients and the driver differ by less.
 _CLOCKS_APART_MS: Final = 60_000
-_HOUR_MS: Final = 3_600_000
 # The further columns of a table of messages, beside their facts.
 _KEPT: Final = (
     "log_count bigint, archive_count bigint, differs boolean, stray boolean, log_gap string, "
