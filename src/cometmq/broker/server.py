@@ -204,7 +204,7 @@ class Broker:
     @property
     def ha_address(self) -> str:
         """The address by which slaves reach this broker, as name servers hand it out; "" where it
-        serves none: at its port would be a stranger, whose log they must not copy.
+        serves none: another broker may listen at that port, and its log must not be copied.
         """
         if self._copies is not None and self._copies.master is None and self._copies.slave is None:
             return ""

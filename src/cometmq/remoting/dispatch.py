@@ -138,9 +138,8 @@ class Handlers:
         )
 
     def set_condition(self, request_type: AnyRequestType, check: Callable[[], None]) -> None:
-        """Have `check` called before each request of a row is served; it raises what refuses it.
-
-        Call this before somebody registers for the row.
+        """Have `check` called before each request of a row is served; an error that it raises
+        refuses the request. Call this before a handler is registered for the row.
         """
         assert request_type.code not in self.request_types, "it is registered already"
         self._conditions[request_type.code] = check

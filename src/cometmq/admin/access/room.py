@@ -103,7 +103,7 @@ class Access(Accounts):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Change what is given of a user."""
+        """Change the fields of a user that are given."""
         check_given("a user's name", name)
         if password is None and kind is None and state is None:
             raise IllegalArgumentError("nothing is changed; give a password, kind or state")
@@ -147,7 +147,7 @@ class Access(Accounts):
     async def user(
         self, name: str, *, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, User]:
-        """Return a user by address, of those brokers that have it."""
+        """Return a user as each broker that has it keeps it, by address."""
         check_given("a user's name", name)
         what = f"user {name}"
         asked = await self._read(
@@ -172,7 +172,8 @@ class Access(Accounts):
     async def copy_users(
         self, source: str, target: str, names: Iterable[str] | None = None
     ) -> list[str]:
-        """Make the users of one broker at another, or change those there; return their names.
+        """Copy users from one broker to another, and change those that are there already; return
+        their names.
 
         Without `names` all are copied. `source` and `target` are broker names or addresses. Raises
         RemoteError (USER_NOT_EXIST) before anything is copied if a user is not there.
@@ -291,7 +292,8 @@ class Access(Accounts):
     async def copy_acls(
         self, source: str, target: str, subjects: Iterable[str] | None = None
     ) -> list[str]:
-        """Make the policies of one broker at another, or change those there; return the subjects.
+        """Copy policies from one broker to another, and change those that are there already;
+        return the subjects.
 
         Without `subjects` all are copied. Their users must be there. Raises RemoteError
         (POLICY_NOT_EXIST) before anything is copied if a subject has none.

@@ -20,8 +20,8 @@ class KnownMaster:
     a change. Raises ConfigError if `ha_master_address` is no address.
 
     A name server that does not know the master, because it has just started, takes nothing back.
-    While one still reports the present address, another one's other address does not count: of two
-    masters of one name a slave stays with the one that it has.
+    While one name server still reports the present address, an address from another name server
+    does not count: of two masters of one name a slave stays with its own.
     """
 
     def __init__(self, ha_master_address: str | None = None) -> None:

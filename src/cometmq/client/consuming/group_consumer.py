@@ -79,8 +79,8 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
         self._subscriptions.pop(topic, None)
 
     def assigned_queues(self) -> list[MessageQueue]:
-        """Return this member's queues at present. A push consumer has those of its group's retry
-        topic, too. One that it pops has the number -1 if it stands for all of its broker.
+        """Return this member's queues at present. A push consumer's include those of its group's
+        retry topic. A popped queue has the id -1 if it stands for all queues of its broker.
         """
         return sorted(map(self._namespace.unwrap_queue, self._running_member().all_assigned()))
 

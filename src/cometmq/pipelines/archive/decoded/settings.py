@@ -43,7 +43,7 @@ class DecodeRule:
     def registered(self, schema_id: int) -> BodySchema | str:
         """Return the registry's schema with an id, or the reason for which no body can be decoded by it.
 
-        Raise SchemaRegistryError if the registry does not answer, or only others.
+        Raise SchemaRegistryError if the registry does not answer, or does not let this client in.
         """
         registry = self.registry
         assert registry is not None, "only rules with a registry ask it"
