@@ -1,7 +1,7 @@
 """Gives pytest the fixtures of CometMQ; pytest finds this package by its entry point.
 
 It lies beside `cometmq` and imports it when a fixture is first used. So tests that use none of the
-fixtures pay nothing for them, and who measures the coverage of `cometmq` sees its import
+fixtures pay nothing for them, and a measurement of coverage sees the import of `cometmq`
 (docs/internals/simulation.md).
 
 `cometmq_cluster`   is a cluster in virtual time; an `async def` test with it runs on its loop.

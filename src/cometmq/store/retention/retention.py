@@ -41,7 +41,7 @@ class LogFile(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Says that records from `offset` of the log on wait for a mark. `reason` says for whose."""
+    """Says that records from `offset` of the log on wait for a mark. `reason` names the group."""
 
     offset: int
     reason: str
