@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from cometmq.pipelines.audit import Config
-from cometmq.pipelines.audit.causes import LEDGER, OFFSETS, TRACE, Differences, Basis
+from cometmq.pipelines.audit.causes import LEDGER, OFFSETS, TRACE, Basis, Differences
 
 Row = dict[str, Any]
 # What is changed of a row; the cause of the difference, and whether it explains it.
