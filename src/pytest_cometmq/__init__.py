@@ -24,10 +24,10 @@ import pytest
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from cometmq.client.blocking.consumers import LitePullConsumer
+    from cometmq.client.blocking.producers import Producer
     from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncConsumer
     from cometmq.client.producing.producer import Producer as AsyncProducer
-    from cometmq.client.sync import LitePullConsumer
-    from cometmq.client.sync_producers import Producer
     from cometmq.testing.cluster import Cluster
     from cometmq.testing.local_broker import LocalBroker, LocalBrokers
 

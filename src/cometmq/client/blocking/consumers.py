@@ -20,7 +20,7 @@ from collections.abc import (
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from cometmq.client.blocking_client import BlockingClient
+from cometmq.client.blocking.client import BlockingClient
 from cometmq.client.consuming.group_consumer import GroupConsumer as AsyncGroupConsumer
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
 from cometmq.client.consuming.pulled_message import PulledMessage as AsyncPulledMessage
