@@ -1,6 +1,14 @@
 from . import errors
 from ._version import __version__
 from .admin.sync import AdminClient
+from .client.blocking.consumers import (
+    LitePullConsumer,
+    PulledMessage,
+    PushConsumer,
+    ReceivedMessage,
+    SimpleConsumer,
+)
+from .client.blocking.producers import Producer, TransactionProducer
 from .client.cluster.latency_faults import LatencyTables
 from .client.hooks import (
     CheckForbiddenHook,
@@ -22,14 +30,6 @@ from .client.producing.encoding import split_batches
 from .client.producing.requests import create_reply_message
 from .client.producing.selectors import select_by_hash
 from .client.producing.transaction_producer import TransactionListener
-from .client.sync import (
-    LitePullConsumer,
-    PulledMessage,
-    PushConsumer,
-    ReceivedMessage,
-    SimpleConsumer,
-)
-from .client.sync_producers import Producer, TransactionProducer
 from .errors import CometMQError
 from .model.message import Message, MessageExt
 from .model.queue import MessageQueue

@@ -1,7 +1,7 @@
 """Gives pytest the fixtures of CometMQ; pytest finds this package by its entry point.
 
 It lies beside `cometmq` and imports it when a fixture is first used. So tests that use none of the
-fixtures pay nothing for them, and who measures the coverage of `cometmq` sees its import
+fixtures pay nothing for them, and a measurement of coverage sees the import of `cometmq`
 (docs/internals/simulation.md).
 
 `cometmq_cluster`   is a cluster in virtual time; an `async def` test with it runs on its loop.
@@ -24,10 +24,10 @@ import pytest
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from cometmq.client.blocking.consumers import LitePullConsumer
+    from cometmq.client.blocking.producers import Producer
     from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncConsumer
     from cometmq.client.producing.producer import Producer as AsyncProducer
-    from cometmq.client.sync import LitePullConsumer
-    from cometmq.client.sync_producers import Producer
     from cometmq.testing.cluster import Cluster
     from cometmq.testing.local_broker import LocalBroker, LocalBrokers
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from cometmq.pipelines.audit import Config
-from cometmq.pipelines.audit.causes import LEDGER, OFFSETS, TRACE, Differences, Told
+from cometmq.pipelines.audit.causes import LEDGER, OFFSETS, TRACE, Basis, Differences
 
 Row = dict[str, Any]
 # What is changed of a row; the cause of the difference, and whether it explains it.
@@ -168,7 +168,7 @@ BASES: Final[dict[str, Row]] = {
 Found = tuple[str, str | None, str, bool, int]
 
 
-def found(spark: Any, rows: list[Row], told: Told) -> list[list[Found]]:
+def found(spark: Any, rows: list[Row], told: Basis) -> list[list[Found]]:
     """The differences of each row."""
     from pyspark.sql import functions as f
 
@@ -181,9 +181,9 @@ def found(spark: Any, rows: list[Row], told: Told) -> list[list[Found]]:
     return [by_row[at] for at in range(len(rows))]
 
 
-def told(sent_by: str = TRACE, consumed_by: str = LEDGER, **settings: Any) -> Told:
+def told(sent_by: str = TRACE, consumed_by: str = LEDGER, **settings: Any) -> Basis:
     config = Config(topics=["orders"], groups=["billing"], archive="/a", **settings)
-    return Told(
+    return Basis(
         config,
         sent_by,
         {"billing": consumed_by},

@@ -327,7 +327,7 @@ def test_the_checker_finds_what_breaks_a_rule(module: str, code: str) -> None:
         ("store.disk", "from cometmq.store.reading.lock import take_lock"),
         ("cli.dev.command", "from cometmq.broker.server import Broker"),
         ("testing.cluster", "from cometmq.broker.server import Broker"),
-        ("__init__", "from cometmq.client.sync_producers import Producer"),
+        ("__init__", "from cometmq.client.blocking.producers import Producer"),
         ("aio", "from cometmq.client.producing.producer import Producer"),
     ],
 )

@@ -89,7 +89,7 @@ class AccessControl:
         return self.rules.permits(account, connection.peer_ip, request_type, kind, name)
 
     def collect(self, out: Exposition) -> Iterator[None]:
-        """Write the metrics of the rules, and how many requests were refused why."""
+        """Write the metrics of the rules, and the numbers of refused requests by reason."""
         out.begin(metric_catalogue.ACCESS_REFUSED)
         for reason, count in sorted(self.refusals.counts.items()):
             out.sample(count, reason)

@@ -26,7 +26,8 @@ class _InitUser(msgspec.Struct):
 
 
 def inner_credentials(config: AccessConfig) -> Credentials | None:
-    """Return by whom this server is known to other servers, None if that is not said.
+    """Return the credentials with which this server signs requests to other servers, None without
+    any.
 
     Raises ConfigError, whose text does not show the value.
     """

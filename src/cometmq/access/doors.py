@@ -25,7 +25,7 @@ def pages_protection(access: AccessConfig) -> ProtectedMode | None:
     return ProtectedMode.of_pages("metricsFrom", access.metrics_from)
 
 
-def tell_who_is_served(access: AccessConfig, server: str, host: str, port: int) -> None:
+def log_who_is_served(access: AccessConfig, server: str, host: str, port: int) -> None:
     """Log at a start who is served on a port that other machines reach."""
     if access.is_on or is_loopback(bare_host(host)):
         return

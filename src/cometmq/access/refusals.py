@@ -13,7 +13,7 @@ log = get_logger(__name__)
 
 PERIOD_S: Final = 10.0
 # How many peers and reasons have a line of their own in a period.
-MOST_TOLD: Final = 100
+MOST_LOGGED: Final = 100
 
 
 class Refusals:
@@ -40,7 +40,7 @@ class Refusals:
         told = self._told.get(key)
         if told is not None:
             self._told[key] = told + 1
-        elif len(self._told) >= MOST_TOLD:
+        elif len(self._told) >= MOST_LOGGED:
             self._untold += 1
         else:
             self._told[key] = 0

@@ -67,7 +67,8 @@ class Rules(Protocol):
     ) -> bool:
         """Say whether an account may send the requests of a row about this resource now.
 
-        "" is who was let in without a name, by an address or because a request is for everybody.
+        "" stands for a sender that was let in without a name: by its address, or because the
+        request is for everybody.
         """
 
     def collect(self, out: Exposition) -> Iterator[None]:

@@ -78,7 +78,7 @@ class Found(TextKey):
 
 
 class Reached(TextKey):
-    """Names those who reach an address."""
+    """Lists from where an address can be reached."""
 
     ANYBODY = Reach.ANYBODY.value
     THIS_MACHINE = Reach.THIS_MACHINE.value

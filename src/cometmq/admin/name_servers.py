@@ -40,8 +40,8 @@ CHANGEABLE_SETTINGS: Final = frozenset(
 
 
 class UnitTopics(Enum):
-    """Says which topics are meant: of a unit, with subscribers of other units, or with those but not
-    of a unit.
+    """Chooses topics: those of a unit, those with subscribers of other units, or the latter
+    without those of a unit.
     """
 
     UNIT = "unit"

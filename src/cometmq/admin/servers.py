@@ -285,7 +285,7 @@ class Servers:
     ) -> tuple[str, Answer[AnswerT, AnswerBodyT]]:
         """Return the answer of the first name server that answers, and its address.
 
-        One that does not is asked again only when the others do not, either.
+        A server that fails is asked again only when the others fail, too.
         """
         if self._choice is None:
             self._choice = NameServerChoice(self.name_servers)

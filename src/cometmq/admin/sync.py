@@ -21,7 +21,7 @@ from cometmq.admin.health import Health
 from cometmq.admin.messages import room as messages
 from cometmq.admin.room import Room
 from cometmq.admin.topics import room as topics
-from cometmq.client.blocking import BlockingFace
+from cometmq.client.blocking.face import BlockingFace
 from cometmq.client.options import takes
 
 P = ParamSpec("P")

@@ -17,7 +17,7 @@ from cometmq.access.choice import choose_rules, users_of
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
 from cometmq.access.credentials import inner_credentials
-from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
+from cometmq.access.doors import log_who_is_served, pages_protection, requests_protection
 from cometmq.access.rules import Identity, Rules
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.delays.service import Delays
@@ -204,7 +204,7 @@ class Broker:
     @property
     def ha_address(self) -> str:
         """The address by which slaves reach this broker, as name servers hand it out; "" where it
-        serves none: at its port would be a stranger, whose log they must not copy.
+        serves none: another broker may listen at that port, and its log must not be copied.
         """
         if self._copies is not None and self._copies.master is None and self._copies.slave is None:
             return ""
@@ -362,7 +362,7 @@ class Broker:
         if self._rules is not None:
             self._rules.start(self._tasks)
         closing.push_async_callback(self._remoting.close)
-        tell_who_is_served(self.access, "broker", self.config.bind_address, self.port)
+        log_who_is_served(self.access, "broker", self.config.bind_address, self.port)
         await self._listen()
         await copies.listen()
         closing.push_async_callback(self._stop_beside)

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from cometmq.bulk.sending import BulkSending, Parcel
-from cometmq.client.blocking_client import BlockingClient
+from cometmq.client.blocking.client import BlockingClient
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient, ClientOptions
 from cometmq.client.limits import check_range

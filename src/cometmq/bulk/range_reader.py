@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from cometmq.bulk.range_pulls import Chunk, RangePulls, address_of
 from cometmq.bulk.window_pulls import WindowConnections, WindowPulls
-from cometmq.client.blocking_client import BlockingClient
+from cometmq.client.blocking.client import BlockingClient
 from cometmq.client.instance import ClientInstance
 from cometmq.client.lifecycle import AsyncClient, ClientOptions
 from cometmq.client.limits import check_range

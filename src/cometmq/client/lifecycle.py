@@ -93,7 +93,7 @@ class AsyncClient(Lifecycle[ClientInstance]):
     strategies see the names on the wire, as in Java.
 
     With `credentials`, a `Credentials(access_key, secret_key)`, the client signs every request to
-    name servers and brokers. A request that they refuse because of who asks raises
+    name servers and brokers. A request that they refuse because of the account raises
     AccessDeniedError. For servers that talk TLS, `tls` is True, or a `Tls` that says which
     certificates count.
     """

@@ -74,7 +74,9 @@ NO_NAMESPACE: Final = Namespace(None)
 
 
 def namespace_of(addresses: list[str]) -> str | None:
-    """Return the namespace in the first address, which hosted instances have there, or None."""
+    """Return the namespace that the first address begins with (addresses of hosted instances do),
+    or None.
+    """
     found = _INSTANCE_HOST.match(addresses[0])
     return found.group(1) if found else None
 

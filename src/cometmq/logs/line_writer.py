@@ -29,7 +29,7 @@ _DRAIN_S: Final = 1.0
 _PER_WRITE_BYTES: Final = 64 * 1024
 
 # Renders the line that says how many lines were lost, and why.
-TellLost = Callable[[int, str], str]
+DescribeLost = Callable[[int, str], str]
 # Returns more texts to write: called about once a second, and with True when the process ends. It returns
 # None if there are no more texts before the next line.
 More = Callable[[bool], list[str] | None]
@@ -56,12 +56,12 @@ class LineWriter:
         self,
         target: int | Target,
         *,
-        tell_lost: TellLost | None = None,
+        describe_lost: DescribeLost | None = None,
         more: More | None = None,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> None:
         self._target = target
-        self._tell_lost = tell_lost
+        self._describe_lost = describe_lost
         self._more = more
         self._max_waiting_bytes = max_waiting_bytes
         self._begin()
@@ -139,7 +139,11 @@ class LineWriter:
                 with suppress(OSError):  # the next line reports it
                     self._descriptor()
             else:
-                head = self._tell_lost(lost, reason) if lost and self._tell_lost is not None else ""
+                head = (
+                    self._describe_lost(lost, reason)
+                    if lost and self._describe_lost is not None
+                    else ""
+                )
                 written = self._write_all(_encoded(head), batch)
             with self._changed:
                 self._writing = False
@@ -208,14 +212,18 @@ class GuardedStream:
 
 
 def line_writer(
-    stream: TextIO | None, *, tell_lost: TellLost | None = None, more: More | None = None
+    stream: TextIO | None, *, describe_lost: DescribeLost | None = None, more: More | None = None
 ) -> LineWriter | GuardedStream:
     """Return a writer to the stream's file descriptor, or to the stream itself if it has none."""
     try:
         fd = None if stream is None else stream.fileno()
     except (OSError, ValueError):
         fd = None
-    return GuardedStream(stream) if fd is None else LineWriter(fd, tell_lost=tell_lost, more=more)
+    return (
+        GuardedStream(stream)
+        if fd is None
+        else LineWriter(fd, describe_lost=describe_lost, more=more)
+    )
 
 
 def reserve_standard_descriptors() -> None:

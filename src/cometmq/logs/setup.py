@@ -72,9 +72,9 @@ def configure_logging(
 
     output: Any = GuardedStream(stream)  # the caller looks after it: a live display, a test
     if file is not None:
-        output = LineWriter(file, tell_lost=lost, more=more)
+        output = LineWriter(file, describe_lost=lost, more=more)
     elif stream is None:
-        output = line_writer(target, tell_lost=lost, more=more)
+        output = line_writer(target, describe_lost=lost, more=more)
     processors = [
         LevelFilter(levels),
         limiter,  # before our own loggers are named: their lines are told apart by their texts

@@ -182,7 +182,7 @@ SCRAPE_DURATION: Final = _declare(
 )  # fmt: skip
 SCRAPE_LONGEST_SLICE: Final = _declare(
     "cometmq_scrape_longest_slice_seconds", _G, "seconds",
-    "For how long at most the last scrape held the loop without a pause.", servers=_ALL,
+    "The longest time for which the last scrape held the loop without a pause.", servers=_ALL,
 )  # fmt: skip
 SCRAPES: Final = _declare(
     "cometmq_scrapes_total", _C, "scrapes",
@@ -244,7 +244,7 @@ ACCESS_DAMAGED_FILES: Final = _declare(
 )  # fmt: skip
 ACCESS_SIGNERS: Final = _declare(
     "cometmq_access_signers", _G, "signers",
-    "Clients that are remembered to know repeated requests.", servers=_BOTH,
+    "Clients whose last requests are remembered, to recognise repeated ones.", servers=_BOTH,
 )  # fmt: skip
 
 # -- tables --
@@ -372,7 +372,7 @@ POP_INFLIGHT: Final = _declare(
 )  # fmt: skip
 POP_OLDEST_AGE: Final = _declare(
     "cometmq_pop_oldest_age_seconds", _G, "seconds",
-    "Time since the first of these, of all queues, was popped; 0 without any.",
+    "Time since the oldest of these messages, in any queue, was popped; 0 without any.",
     "consumer_group", "topic", "is_system",
 )  # fmt: skip
 POP_RETRIES: Final = _declare(
@@ -416,7 +416,7 @@ TIMING_MESSAGES: Final = _declare(
 )  # fmt: skip
 TIMER_DEQUEUE_LATENCY: Final = _declare(
     "rocketmq_timer_dequeue_latency", _G, "seconds",
-    "How overdue the next message is that waits for a time of its own.",
+    "How overdue the next timed message is.",
     differs="Java calls its unit milliseconds and gives seconds",
 )  # fmt: skip
 DELAYED_MESSAGES: Final = _declare(
@@ -455,7 +455,7 @@ FLUSH_DURATION: Final = _declare(
 )
 SLOWEST_APPEND: Final = _declare(
     "cometmq_slowest_append_seconds", _G, "seconds",
-    "The longest that an append had to wait for a page or a file, since the broker's start.",
+    "The longest time that an append had to wait for a page or a file, since the broker's start.",
 )  # fmt: skip
 DISK_USED_RATIO: Final = _declare(
     "cometmq_disk_used_ratio", _G, "ratio",
@@ -466,7 +466,7 @@ DISK_FREE: Final = _declare(
 )
 MARK_WAIT: Final = _declare(
     "cometmq_store_mark_wait_seconds", _G, "seconds",
-    "How long ago the oldest file expired that stays for a group of cleanFileWaitsForGroups; 0: none.",
+    "Time since the oldest file expired that is kept for a group of cleanFileWaitsForGroups; 0: none.",
 )  # fmt: skip
 FILES_UNMARKED: Final = _declare(
     "cometmq_store_files_deleted_unmarked_total", _C, "files",

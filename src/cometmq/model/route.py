@@ -44,7 +44,7 @@ class BrokerData(msgspec.Struct, rename="camel"):
 
 
 class LostBroker(msgspec.Struct, rename="camel"):
-    """A broker that a name server lost without an unregistration, the last one of its name: its
+    """A broker, the last one of its name, that a name server lost without an unregistration. Its
     contents are not known until it comes back. The time is in ms since the epoch.
     """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cometmq.access.choice import choose_rules
 from cometmq.access.config import AccessConfig
 from cometmq.access.control import AccessControl
-from cometmq.access.doors import pages_protection, requests_protection, tell_who_is_served
+from cometmq.access.doors import log_who_is_served, pages_protection, requests_protection
 from cometmq.access.rules import Identity
 from cometmq.errors import ConfigError
 from cometmq.logs.loggers import get_logger
@@ -168,7 +168,7 @@ class NameServer:
         self._tasks.every(period_s, self.scan, "scan")
         self._tasks.every(LOOK_PERIOD_S, self._state.look, "look-at-state-files", of_outside=True)
         self._tasks.spawn(asyncio.to_thread(json_dialect.prepare), "prepare-json-dialect")
-        tell_who_is_served(self.access, "name server", self.config.bind_address, self.port)
+        log_who_is_served(self.access, "name server", self.config.bind_address, self.port)
         log.info("name server listens", address=self.config.bind_address, port=self.port)
 
     async def close(self) -> None:

@@ -59,7 +59,9 @@ class Files(ABC):
 
     @abstractmethod
     def sizes(self, directory: str, /) -> dict[str, int]:
-        """Return the bytes of all files below a directory, by their names from there on."""
+        """Return the sizes in bytes of all files below a directory, by their names relative to
+        it.
+        """
 
     @abstractmethod
     def exists(self, path: str, /) -> bool:
@@ -75,7 +77,7 @@ class Files(ABC):
 
     @abstractmethod
     def remove_all(self, paths: Iterable[str], /) -> None:
-        """Remove several files, those that are there."""
+        """Remove several files; names without a file are passed over."""
 
     # Staged files, and how they get to their places
 
@@ -301,7 +303,8 @@ class Location:
         self.files.remove(str(self))
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of all files below the directory, by their names from there on, in order.
+        """Return the sizes in bytes of all files below the directory, by their names relative to
+        it, in order.
 
         Files with a leading dot or underscore anywhere in their names are left out: no reader takes
         them for data.

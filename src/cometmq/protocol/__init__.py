@@ -1,0 +1,1 @@
+"""Encode and decode what RocketMQ sends and stores, without I/O: frames, commands, requests, messages."""

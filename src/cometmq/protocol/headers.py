@@ -478,8 +478,8 @@ class GetProducerConnectionListRequestHeader(Header):
 
 
 class GetConsumeStatsRequestHeader(Header):
-    """Code 208: of every topic that the group consumes, or of `topic`, or of those that
-    `topic_list` names (separated by semicolons), whether or not the group subscribes to them.
+    """Code 208: how far a group is in every topic that it consumes, or in `topic`, or in those
+    that `topic_list` names (separated by semicolons), whether or not the group subscribes to them.
 
     `with_subscribed` adds topics that an online group subscribes to without having an offset there;
     Java's class does not have this field.
@@ -492,8 +492,8 @@ class GetConsumeStatsRequestHeader(Header):
 
 
 class GetConsumeStatsInBrokerHeader(Header):
-    """Code 317: of every group and every topic, or with `is_order` of every ordered topic. For
-    `with_subscribed` see code 208.
+    """Code 317: how far every group is in every topic, or with `is_order` in every ordered topic.
+    For `with_subscribed` see code 208.
     """
 
     is_order: bool
@@ -558,8 +558,8 @@ class CheckRocksdbCqWriteProgressRequestHeader(Header):
 
 
 class CloneGroupOffsetRequestHeader(Header):
-    """Code 314: of one topic, or of all without it. Unless `offline` is set, topics that the group
-    has left are passed over while it is online.
+    """Code 314: clone the offsets in one topic, or in all if none is named. Unless `offline` is
+    set, topics that the group has left are passed over while it is online.
     """
 
     src_group: str

@@ -128,12 +128,12 @@ class AdminAccess:
         kind: ResourceKind,
         name: str,
     ) -> None:
-        """Let it pass: there are no rights to single resources."""
+        """Let the request pass: there are no rights to single resources."""
 
     def check_again(
         self, request_type: AnyRequestType, connection: Connection, request: AnyRequest
     ) -> None:
-        """Let it pass: what was let in once stays so."""
+        """Let the request pass: the address of its connection does not change."""
 
     def sender_of(
         self,

@@ -6,9 +6,10 @@
     on its way     the connection is lost               raises ConnectionLostError
     over           its answer comes after all           the answer is dropped
 
-One timer looks for calls that are over: a timer for each call costs a sender of many messages more than
-the send of its request, and nearly all of them are cancelled. A look costs time for each call that waits,
-so the more wait, the longer it is to the next look, and a call may time out so much late.
+One timer looks for calls that are over: a timer for each call costs a sender of many messages more
+than the send of its request, and nearly all of them are cancelled. A look costs time for each call
+that waits. So the interval between looks grows with their number, and a call may time out late by
+one interval.
 
 For the loop's thread only.
 """

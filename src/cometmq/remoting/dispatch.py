@@ -44,7 +44,8 @@ class Handlers:
     def __init__(self, access: Access | None = None, meter: RequestMeter | None = None) -> None:
         self._access = access
         self.meter = meter
-        # Whether `check_resource` and `check_again` check anything: who has work in front of it asks this.
+        # Whether `check_resource` and `check_again` check anything: handlers that would first have
+        # to do work for a check look here.
         self.checks_resources = access is not None and access.checks_resources
         # How many requests were answered by an error, by their code and that of the answer.
         # Requests that nobody serves have the code UNSERVED.
@@ -138,9 +139,8 @@ class Handlers:
         )
 
     def set_condition(self, request_type: AnyRequestType, check: Callable[[], None]) -> None:
-        """Have `check` called before each request of a row is served; it raises what refuses it.
-
-        Call this before somebody registers for the row.
+        """Have `check` called before each request of a row is served; an error that it raises
+        refuses the request. Call this before a handler is registered for the row.
         """
         assert request_type.code not in self.request_types, "it is registered already"
         self._conditions[request_type.code] = check

@@ -22,7 +22,7 @@ log = get_logger(__name__)
 
 KEY: Final = "protectedMode"
 # The log says so often that peers were refused, whatever their number.
-TOLD_EVERY_S: Final = 60.0
+LOGGED_EVERY_S: Final = 60.0
 # A refused peer gets so many refusals within STRANGER_S, and may send frames of this size. A broker's
 # registration of some thousand topics fits, so that its log shows the answer.
 MOST_REFUSALS: Final = 16
@@ -44,7 +44,7 @@ class ProtectedMode:
         self._what = what
         self._remedy = remedy
         self._also = also
-        self._refusals = RareLine(TOLD_EVERY_S)
+        self._refusals = RareLine(LOGGED_EVERY_S)
 
     @classmethod
     def of_requests(cls, server: str) -> ProtectedMode:
@@ -80,7 +80,7 @@ class ProtectedMode:
         )
 
     def note_refusal(self, peer: str) -> None:
-        """Log that a peer was refused: one line in TOLD_EVERY_S for all of them."""
+        """Log that a peer was refused: one line in LOGGED_EVERY_S for all of them."""
         if refused := self._refusals.count():
             log.warning(
                 "peer of another machine refused",

@@ -112,8 +112,8 @@ class Serving:
             self.settle(connection)
 
     def rest(self, connection: Connection, unfinished: int) -> None:
-        """Read on within a frame of which `unfinished` bytes are there when it is the connection's turn,
-        if the reads of this turn have taken READS_S.
+        """If the reads of this turn have taken READS_S, read the rest of a frame, of which
+        `unfinished` bytes are there, only when it is the connection's turn.
         """
         if unfinished > _LARGE_BYTES and self.turns.is_spent(self.turns.monotonic()):
             self._rests = True

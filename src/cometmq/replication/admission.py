@@ -19,7 +19,7 @@ from typing import Final
 from cometmq.logs.loggers import get_logger
 from cometmq.logs.rare_line import RareLine
 from cometmq.protocol.replication import TOKEN_SIZE
-from cometmq.remoting.protected import TOLD_EVERY_S
+from cometmq.remoting.protected import LOGGED_EVERY_S
 from cometmq.runtime.randomness import secret_bytes
 from cometmq.runtime.sockets.address_list import AddressList, is_own_machine
 
@@ -57,7 +57,7 @@ class SlaveAdmission:
         self._loop = asyncio.get_running_loop()
         # Until when each token is good; the oldest first.
         self._tokens: dict[bytes, float] = {}
-        self._refusals = RareLine(TOLD_EVERY_S)
+        self._refusals = RareLine(LOGGED_EVERY_S)
 
     @property
     def is_open(self) -> bool:
@@ -81,7 +81,7 @@ class SlaveAdmission:
         return token
 
     def redeem(self, token: bytes) -> bool:
-        """Return whether a token is good; it is not a second time.
+        """Return whether a token is good, which each is only once.
 
         The time of a look-up by hash does not show how much of a guessed token is right.
         """
@@ -102,6 +102,6 @@ class SlaveAdmission:
         )
 
     def note_refusal(self, peer: str, reason: str) -> None:
-        """Log that a connection was refused: one line in TOLD_EVERY_S for all of them."""
+        """Log that a connection was refused: one line in LOGGED_EVERY_S for all of them."""
         if refused := self._refusals.count():
             log.warning("connections for slaves refused", peer=peer, refused=refused, reason=reason)

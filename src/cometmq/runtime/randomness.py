@@ -1,7 +1,7 @@
 """Draw random numbers.
 
-Code that needs them takes a `Randomness` as a parameter, so a test can pass one with a seed. Do not
-use it for secrets: who sees enough of the numbers can predict the next ones.
+Code that needs them takes a `Randomness` as a parameter, so a test can pass one with a seed. Do
+not use it for secrets: anybody who sees enough of the numbers can predict the next ones.
 """
 
 from __future__ import annotations

@@ -57,11 +57,11 @@ class Rotation(Generic[K, T]):
 
 
 class LoopTurns:
-    """Lets one of those who wait go on in each turn of the loop. For the loop's thread only.
+    """Lets one of the waiting callers go on in each turn of the loop. For the loop's thread only.
 
-    A request takes the loop from 0.3 to some milliseconds. If all that are there went on in the same
-    turn, five hundred connections would hold it for half a second. Owners, such as networks or
-    accounts, take turns.
+    A request takes the loop from 0.3 to some milliseconds. If all waiting requests went on in the
+    same turn, five hundred connections would hold it for half a second. Owners, such as networks
+    or accounts, take turns.
     """
 
     def __init__(self) -> None:

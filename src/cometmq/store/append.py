@@ -65,7 +65,7 @@ class Clock(Protocol):
         """Return the seconds of a clock that never jumps."""
 
     def sleep(self, seconds: float, /) -> None:
-        """Hold up the calling thread, so that others run."""
+        """Pause the calling thread, so that other threads run."""
 
 
 class Appender:

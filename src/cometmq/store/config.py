@@ -212,7 +212,7 @@ class StoreConfig:
 
     @property
     def delete_hours(self) -> frozenset[int]:
-        """The hours of `deleteWhen`. Raises ConfigError when an entry is no hour."""
+        """The hours of `deleteWhen`. Raises ConfigError for an entry that is not an hour."""
         texts = [text.strip() for text in self.delete_when.split(";") if text.strip()]
         if not all(re.fullmatch(r"\d{1,2}", text) and int(text) < 24 for text in texts):
             raise ConfigError(

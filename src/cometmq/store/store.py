@@ -525,9 +525,10 @@ class MessageStore:
     ) -> Generator[Work, None, None]:
         """Remove the queues whose messages all left the log. The steps are taken as in `deletion`.
 
-        Queues of topics for which `is_kept` stay. If they were removed, they would begin at offset 0
-        again, and a group that has consumed up to 500 would not see the next 500 messages. For each
-        queue `forgotten` is called with its topic: every holder of a queue of it must let go.
+        Queues of topics for which `is_kept` stay. If they were removed, they would begin at offset
+        0 again, and a group that has consumed up to 500 would not see the next 500 messages. For
+        each queue `forgotten` is called with its topic, whose queues every holder must then let
+        go.
         """
 
         def removal(queue: ConsumeQueue) -> Iterator[Work]:
@@ -945,11 +946,11 @@ class MessageStore:
 
     @property
     def longest_append_ms(self) -> int:
-        """The longest that an append had to wait since the store was made, in ms."""
+        """The longest time that an append had to wait since the store was made, in ms."""
         return self._appender.page_cache_watch.longest_append_ms
 
     def take_slow_appends(self) -> dict[int, int]:
-        """Return how many appends had to wait for how many ms since the last call."""
+        """Return how many appends had to wait since the last call, by ms of waiting."""
         watch = self._appender.page_cache_watch
         taken, watch.slow_appends = watch.slow_appends, {}
         return taken

@@ -55,7 +55,7 @@ class EndWarning:
 
 
 def marks_of(paths: Iterable[Path]) -> dict[Path, FileMark]:
-    """Return what says whether files have changed."""
+    """Return marks of files, which differ once a file has changed."""
     marks: dict[Path, FileMark] = {}
     for path in paths:
         try:

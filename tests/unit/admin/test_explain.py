@@ -13,7 +13,7 @@ from tests.unit.admin.fake_cluster import MASTERS, A, B, FakeCluster, answer, cl
 from cometmq.admin.explain import disk, restart, write
 from cometmq.admin.explain.groups.group_causes import judge
 from cometmq.admin.explain.groups.group_facts import GroupFacts
-from cometmq.admin.explain.inquiry import Inquiry, Place, Told
+from cometmq.admin.explain.inquiry import Inquiry, Place, Reported
 from cometmq.admin.explain.messages.message_causes import judge as judge_message
 from cometmq.admin.explain.messages.message_facts import MessageFacts
 from cometmq.admin.explain.records import Cause, Explanation, Reason, RestartCost, Unasked
@@ -39,23 +39,23 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 PLACE = Place("broker-a", "c", A)
 
 
-def told(value: Any, address: str = A) -> Told[Any]:
-    return Told(value, "SOMETHING (1)", address, NOW_MS)
+def told(value: Any, address: str = A) -> Reported[Any]:
+    return Reported(value, "SOMETHING (1)", address, NOW_MS)
 
 
 def member(
     info: ProcessQueueInfo | None, *, status: ConsumeStatus | None = None, **properties: str
-) -> Told[RunningInfo]:
+) -> Reported[RunningInfo]:
     started = {"PROP_CONSUMER_START_TIMESTAMP": str(NOW_MS - 3_600_000)}
     queues = {} if info is None else {QUEUE: info}
     value = RunningInfo(
         "m", {**started, **properties}, (), queues, {"T": status or ConsumeStatus()}, None
     )
-    return Told(value, "GET_CONSUMER_RUNNING_INFO (307)", "m", NOW_MS)
+    return Reported(value, "GET_CONSUMER_RUNNING_INFO (307)", "m", NOW_MS)
 
 
 def facts(
-    *, end: int = 100, consumed: int = 0, pulled: int = 0, **members: Told[RunningInfo]
+    *, end: int = 100, consumed: int = 0, pulled: int = 0, **members: Reported[RunningInfo]
 ) -> GroupFacts:
     """Return a group that has one queue, and is online."""
     found = GroupFacts("g", NOW_MS, {A: PLACE})
@@ -432,7 +432,7 @@ def test_a_program_that_pulls_by_itself_may_tell_no_queues() -> None:
 # Messages
 
 
-def stored(topic: str = "T", at_ms: int = NOW_MS, offset: int = 5, times: int = 0) -> Told[Any]:
+def stored(topic: str = "T", at_ms: int = NOW_MS, offset: int = 5, times: int = 0) -> Reported[Any]:
     return told(
         MessageExt(
             topic,

@@ -21,7 +21,7 @@ from tests.waits import PROCESS_WAIT_S, WAIT_S, until
 import cometmq
 import cometmq.aio
 from cometmq import ConsumeResult, Message
-from cometmq.client import sync, sync_producers
+from cometmq.client.blocking import consumers, producers
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumerOptions
 from cometmq.client.consuming.push_consumer import PushConsumerOptions
 from cometmq.client.popping.simple_consumer import SimpleConsumerOptions
@@ -152,7 +152,7 @@ def test_help_says_what_each_method_does(face: Any, name: str) -> None:
 def test_the_blocking_methods_are_one_line_each() -> None:
     nodes = [
         node
-        for module in (sync, sync_producers)
+        for module in (consumers, producers)
         for node in ast.parse(Path(str(module.__file__)).read_text()).body
     ]
     classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}

@@ -11,9 +11,10 @@ from tests.unit.client.test_pulling import answer, record
 from tests.waits import until
 
 from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
+from cometmq.client.membership.membership import MemberOptions
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import ConsumeFromWhere, ConsumeResult
+from cometmq.model.results import ConsumeFromWhere, ConsumeResult, DamagedMessage
 from cometmq.model.subscription import MessageSelector
 from cometmq.protocol.bodies.cluster import (
     HeartbeatData,
@@ -59,7 +60,10 @@ class Box:
             RequestCode.UNLOCK_BATCH_MQ: lambda *_: response(0),
         }
         options = ConsumerOptions(
-            consume_from=ConsumeFromWhere.FIRST_OFFSET,
+            member=MemberOptions(
+                consume_from=ConsumeFromWhere.FIRST_OFFSET,
+                on_damaged=DamagedMessage.DEAD_LETTER,
+            ),
             max_reconsume_times=7,
             local_retry_s=0.01,
             orderly=orderly,

@@ -36,7 +36,7 @@ def test_lines_come_in_their_order(tmp_path: Path) -> None:
 def test_lines_that_nobody_reads_wait_up_to_a_bound_and_are_counted(pipe: tuple[int, int]) -> None:
     read, write = pipe
     writer = LineWriter(
-        write, tell_lost=lambda count, why: f"lost {count}: {why}\n", max_waiting_bytes=500_000
+        write, describe_lost=lambda count, why: f"lost {count}: {why}\n", max_waiting_bytes=500_000
     )
     for _ in range(10_000):
         writer.write("x" * 99 + "\n")

@@ -80,7 +80,7 @@ def test_lines_are_lost_and_counted_while_the_file_cannot_be_made(tmp_path: Path
     place = tmp_path / "logs"
     place.mkdir()
     path = place / "log"
-    writer = LineWriter(log_file(path), tell_lost=lambda count, why: f"lost {count}: {why}\n")
+    writer = LineWriter(log_file(path), describe_lost=lambda count, why: f"lost {count}: {why}\n")
     path.unlink()
     place.rmdir()
     write(writer, "one", "two")

@@ -43,7 +43,7 @@ def is_permission(text: str) -> bool:
 
 
 def permits(needed: int, owned: int) -> bool:
-    """Say whether who owns a permission has another one (Java: Permission.checkPermission)."""
+    """Say whether a permission includes another one (Java: Permission.checkPermission)."""
     if owned & DENY:
         return False
     if needed & ANY:

@@ -178,9 +178,9 @@ def resource_of(
 ) -> tuple[str, str, tuple[Action, ...]]:
     """Return the kind, name and actions by which policies judge a request for a resource.
 
-    A group's retry topic stands for the group: who consumes in the group may read and fill it. Java
-    looks at the group that a send claims to come from instead, so that who may consume in one group
-    could send to the retry topics of all.
+    A group's retry topic stands for the group: members of the group may read and fill it. Java
+    looks at the group that a send claims to come from instead, so that an account that may consume
+    in one group could send to the retry topics of all.
     """
     if kind is not ResourceKind.CLUSTER and name.startswith(names.RETRY_PREFIX):
         actions = tuple(

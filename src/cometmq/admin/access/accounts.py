@@ -62,7 +62,7 @@ class Accounts(Room):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Make an account of ACL 1.0, or change what is given of one; return the addresses.
+        """Make an account of ACL 1.0, or change the given fields of one; return the addresses.
 
         A permission is DENY, PUB, SUB, PUB|SUB or ANY. Requests from `white_address` need no
         signature.

@@ -6,7 +6,7 @@ updateAcl, deleteAcl, getAcl, listAcl, copyAcl, and those of `accounts`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from cometmq.admin.access.accounts import Accounts
@@ -103,7 +103,7 @@ class Access(Accounts):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Change what is given of a user."""
+        """Change the fields of a user that are given."""
         check_given("a user's name", name)
         if password is None and kind is None and state is None:
             raise IllegalArgumentError("nothing is changed; give a password, kind or state")
@@ -147,15 +147,11 @@ class Access(Accounts):
     async def user(
         self, name: str, *, cluster: str | None = None, broker: str | None = None
     ) -> dict[str, User]:
-        """Return a user by address, of those brokers that have it."""
+        """Return a user as each broker that has it keeps it, by address."""
         check_given("a user's name", name)
         what = f"user {name}"
-        asked = await self._at_brokers(
-            lambda address: self._user_at(address, name),
-            what,
-            cluster=cluster,
-            broker=broker,
-            slaves=True,
+        asked = await self._read(
+            lambda address: self._user_at(address, name), what, cluster, broker
         )
         fault = f"no broker that was asked has {what}; check its name (access.users() has all)"
         return _those_found(asked, fault, ResponseCode.USER_NOT_EXIST)
@@ -169,18 +165,15 @@ class Access(Accounts):
     ) -> dict[str, list[User]]:
         """Return the users of each broker, by address; `containing` is a part of their names."""
         what = "the users"
-        return await self._at_brokers(
-            lambda address: self._users_at(address, containing),
-            what,
-            cluster=cluster,
-            broker=broker,
-            slaves=True,
+        return await self._read(
+            lambda address: self._users_at(address, containing), what, cluster, broker
         )
 
     async def copy_users(
         self, source: str, target: str, names: Iterable[str] | None = None
     ) -> list[str]:
-        """Make the users of one broker at another, or change those there; return their names.
+        """Copy users from one broker to another, and change those that are there already; return
+        their names.
 
         Without `names` all are copied. `source` and `target` are broker names or addresses. Raises
         RemoteError (USER_NOT_EXIST) before anything is copied if a user is not there.
@@ -274,12 +267,8 @@ class Access(Accounts):
         """Return what a subject may do, by address, from the brokers that have a policy of it."""
         check_subject(subject)
         what = f"the policies of {subject}"
-        asked = await self._at_brokers(
-            lambda address: self._acl_at(address, subject),
-            what,
-            cluster=cluster,
-            broker=broker,
-            slaves=True,
+        asked = await self._read(
+            lambda address: self._acl_at(address, subject), what, cluster, broker
         )
         fault = f"no broker that was asked has {what}; check the subject (access.acls() has all)"
         return _those_found(asked, fault, ResponseCode.POLICY_NOT_EXIST)
@@ -293,18 +282,18 @@ class Access(Accounts):
         broker: str | None = None,
     ) -> dict[str, list[Acl]]:
         """Return each broker's policies, by address; parts of subjects and resources select some."""
-        return await self._at_brokers(
+        return await self._read(
             lambda address: self._acls_at(address, subject_containing, resource_containing),
             "the policies",
-            cluster=cluster,
-            broker=broker,
-            slaves=True,
+            cluster,
+            broker,
         )
 
     async def copy_acls(
         self, source: str, target: str, subjects: Iterable[str] | None = None
     ) -> list[str]:
-        """Make the policies of one broker at another, or change those there; return the subjects.
+        """Copy policies from one broker to another, and change those that are there already;
+        return the subjects.
 
         Without `subjects` all are copied. Their users must be there. Raises RemoteError
         (POLICY_NOT_EXIST) before anything is copied if a subject has none.
@@ -344,6 +333,15 @@ class Access(Accounts):
                 if said in (error.remark or ""):
                     raise again(error, f"{str(error).rstrip('.')}; {remedy}") from error
             raise
+
+    async def _read(
+        self,
+        read: Callable[[str], Awaitable[T]],
+        what: str,
+        cluster: str | None,
+        broker: str | None,
+    ) -> dict[str, T]:
+        return await self._at_brokers(read, what, cluster=cluster, broker=broker, slaves=True)
 
     async def _put(
         self,

@@ -1,4 +1,4 @@
-"""Manage what only Java's brokers have: cold data, read-ahead, slaves that copy, RocksDB.
+"""Manage features that only Java's brokers have: cold data, read-ahead, slaves that copy, RocksDB.
 
 Commands of mqadmin: getColdDataFlowCtrInfo, updateColdDataFlowCtrGroupConfig,
 removeColdDataFlowCtrGroupConfig, setCommitLogReadAheadMode, resetMasterFlushOffset,
@@ -103,7 +103,9 @@ class JavaBrokers(Room):
         )
 
     async def reset_master_flush_offset(self, offset: int, *, broker: str) -> list[str]:
-        """Set how much of its master's log a slave takes for flushed; a master ignores it."""
+        """Set the offset up to which a slave takes its master's log for flushed; a master ignores
+        it.
+        """
         if type(offset) is not int or offset < 0:
             raise IllegalArgumentError(
                 f"offset is {offset!r:.80}; give a place in the commit log, 0 or more"

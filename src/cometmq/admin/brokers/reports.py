@@ -1,4 +1,4 @@
-"""Say what brokers count and know of themselves: statistics, progress, delays, slaves.
+"""Ask brokers for their reports: statistics, progress, delays, slaves.
 
 Commands of mqadmin: statsAll, brokerConsumeStats, haStatus, getBrokerEpoch,
 checkRocksdbCqWriteProgress.
@@ -117,7 +117,7 @@ class Replication:
 
 
 class RocksdbCheck(Enum):
-    """Says what became of a check of queues in RocksDB."""
+    """Names the outcome of a check of queues in RocksDB."""
 
     OK = 0
     NOT_OK = 1

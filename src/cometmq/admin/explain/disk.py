@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from cometmq.admin.brokers.room import Brokers, NextDeletion, next_deletion
-from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural
+from cometmq.admin.explain.inquiry import Inquiry, Place, Reported, plural
 from cometmq.admin.explain.records import Cause, DiskExplanation, Evidence, Reason, Unasked
 from cometmq.admin.explain.texts import Remedy, Said
 from cometmq.model.reports.finding import Severity
@@ -83,7 +83,7 @@ def away(place: Place, unasked: tuple[Unasked, ...]) -> Reason:
 
 async def _of_broker(
     inquiry: Inquiry, place: Place
-) -> tuple[Told[Mapping[str, str]] | None, Told[Mapping[str, str]] | None]:
+) -> tuple[Reported[Mapping[str, str]] | None, Reported[Mapping[str, str]] | None]:
     address = place.address
     brokers = Brokers(inquiry.servers)
 
@@ -101,8 +101,8 @@ async def _of_broker(
 
 def judge(
     place: Place,
-    info: Told[Mapping[str, str]] | None,
-    settings: Told[Mapping[str, str]] | None,
+    info: Reported[Mapping[str, str]] | None,
+    settings: Reported[Mapping[str, str]] | None,
     unasked: tuple[Unasked, ...] = (),
 ) -> Reason:
     """Say what one broker deletes next, by its report."""
@@ -159,7 +159,7 @@ def judge(
     )
 
 
-def _shown(settings: Told[Mapping[str, str]] | None) -> list[Evidence]:
+def _shown(settings: Reported[Mapping[str, str]] | None) -> list[Evidence]:
     if settings is None:
         return []
     return [settings.shows(key, settings.value[key]) for key in _SETTINGS if key in settings.value]

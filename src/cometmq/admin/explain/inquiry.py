@@ -33,7 +33,7 @@ def request_text(row: RequestType[Any, Any, Any, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Generic[T]):
+class Reported(Generic[T]):
     """Holds what a server reported, with the request, the server's address and the time."""
 
     value: T
@@ -95,7 +95,7 @@ class Inquiry:
         question: Callable[[], Awaitable[T]],
         *,
         share: float = 1.0,
-    ) -> Told[T] | None:
+    ) -> Reported[T] | None:
         """Return what the server reports, None if it does not answer, which `unasked` then explains.
 
         `row` is the request by which the question is put. The answer may take the given `share` of
@@ -118,7 +118,7 @@ class Inquiry:
             except TimeoutError:
                 self.note(request, address, Said.TOO_LATE(seconds=self._deadline_s))
                 return None
-        return Told(value, request, address, self.now_ms())
+        return Reported(value, request, address, self.now_ms())
 
     def note(self, request: str, address: str, error: str) -> None:
         """Note that a server could not be asked; of each request the first failure counts."""

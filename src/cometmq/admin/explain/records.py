@@ -114,7 +114,9 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Unasked:
-    """Says what could not be asked of which server, and why: the answer may lack a cause for it."""
+    """Names a question to which a server gave no answer, and why: the explanation may lack a cause
+    for it.
+    """
 
     request: str
     address: str

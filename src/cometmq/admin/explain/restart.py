@@ -9,7 +9,7 @@ from typing import Final
 
 from cometmq.admin.brokers.room import Brokers
 from cometmq.admin.explain.disk import away, nothing_registered
-from cometmq.admin.explain.inquiry import Inquiry, Place, Told, number, plural, shortened
+from cometmq.admin.explain.inquiry import Inquiry, Place, Reported, number, plural, shortened
 from cometmq.admin.explain.records import (
     Cause,
     Evidence,
@@ -51,8 +51,8 @@ class RestartFacts:
     """Holds what one broker reports. `online` has the groups with a member, None if it is not known."""
 
     place: Place
-    info: Told[Mapping[str, str]] | None
-    online: Mapping[str, Told[ConsumerConnection]] | None
+    info: Reported[Mapping[str, str]] | None
+    online: Mapping[str, Reported[ConsumerConnection]] | None
     asked_groups: int = 0
     known_groups: int = 0
 
@@ -87,7 +87,7 @@ async def _all(inquiry: Inquiry, places: list[Place]) -> list[Place]:
     return await inquiry.masters()
 
 
-async def _info(inquiry: Inquiry, place: Place) -> Told[Mapping[str, str]] | None:
+async def _info(inquiry: Inquiry, place: Place) -> Reported[Mapping[str, str]] | None:
     address = place.address
 
     async def info() -> Mapping[str, str]:
@@ -97,7 +97,7 @@ async def _info(inquiry: Inquiry, place: Place) -> Told[Mapping[str, str]] | Non
 
 
 async def _of_broker(
-    inquiry: Inquiry, place: Place, told: Told[Mapping[str, str]] | None
+    inquiry: Inquiry, place: Place, told: Reported[Mapping[str, str]] | None
 ) -> RestartFacts:
     servers, address = inquiry.servers, place.address
     configs = await inquiry.ask(
@@ -119,13 +119,13 @@ async def _of_broker(
         )
         return None if answer.code == ResponseCode.CONSUMER_NOT_ONLINE else answer.body
 
-    async def online(group: str) -> Told[ConsumerConnection] | None:
+    async def online(group: str) -> Reported[ConsumerConnection] | None:
         found = await inquiry.ask(
             requests.GET_CONSUMER_CONNECTION_LIST, address, lambda: members(group)
         )
         if found is None or found.value is None:
             return None
-        return Told(found.value, found.request, found.address, found.at_ms)
+        return Reported(found.value, found.request, found.address, found.at_ms)
 
     asked = known[:_MOST_GROUPS]
     answers = await asyncio.gather(*map(online, asked))

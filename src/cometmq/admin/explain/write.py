@@ -9,7 +9,7 @@ from typing import Final
 
 from cometmq.admin.brokers.room import Brokers
 from cometmq.admin.explain.disk import away
-from cometmq.admin.explain.inquiry import Inquiry, Place, Told, number, plural, shortened
+from cometmq.admin.explain.inquiry import Inquiry, Place, Reported, number, plural, shortened
 from cometmq.admin.explain.records import Cause, Evidence, Reason, Unasked, WriteExplanation
 from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.admin.servers import Servers
@@ -38,10 +38,10 @@ class BrokerFacts:
     """
 
     place: Place
-    info: Told[Mapping[str, str]] | None
-    settings: Told[Mapping[str, str]] | None
-    topic: Told[TopicConfig | None] | None
-    model: Told[TopicConfig | None] | None
+    info: Reported[Mapping[str, str]] | None
+    settings: Reported[Mapping[str, str]] | None
+    topic: Reported[TopicConfig | None] | None
+    model: Reported[TopicConfig | None] | None
 
     @property
     def away(self) -> bool:
@@ -58,7 +58,7 @@ class WriteFacts:
     topic: str
     size: int | None
     brokers: tuple[BrokerFacts, ...]
-    route: Told[TopicRouteData | None] | None
+    route: Reported[TopicRouteData | None] | None
 
     def queue_data(self, broker_name: str) -> QueueData | None:
         if self.route is None or self.route.value is None:
@@ -94,7 +94,7 @@ async def explain_write(
     )
 
 
-async def _route(inquiry: Inquiry, topic: str) -> Told[TopicRouteData | None] | None:
+async def _route(inquiry: Inquiry, topic: str) -> Reported[TopicRouteData | None] | None:
     servers = inquiry.servers
     if not servers.has_name_servers:
         return None
@@ -111,7 +111,7 @@ async def _route(inquiry: Inquiry, topic: str) -> Told[TopicRouteData | None] | 
         return None if answer.code == ResponseCode.TOPIC_NOT_EXIST else check_route(answer.body)
 
     told = await inquiry.ask(requests.GET_ROUTEINFO_BY_TOPIC, ";".join(servers.name_servers), route)
-    return None if told is None else Told(told.value, told.request, asked, told.at_ms)
+    return None if told is None else Reported(told.value, told.request, asked, told.at_ms)
 
 
 async def _of_broker(inquiry: Inquiry, place: Place, topic: str) -> BrokerFacts:

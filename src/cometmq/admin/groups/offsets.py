@@ -143,7 +143,9 @@ class Offsets(Room):
         return await self._at_time(await self._master(queue), queue, timestamp_ms)
 
     async def earliest_ms(self, queue: MessageQueue) -> int:
-        """Return when the first message of a queue was stored, in ms since the epoch, -1 if none is."""
+        """Return when the first message of a queue was stored, in ms since the epoch; -1 for an
+        empty queue.
+        """
         answer = await self._servers.ask(
             await self._master(queue),
             requests.GET_EARLIEST_MSG_STORETIME,
@@ -172,8 +174,9 @@ class Offsets(Room):
     async def lowest(self, topic: str, compare_group: str) -> dict[MessageQueue, int | None]:
         """Return by queue the lowest offset that any group has in a topic.
 
-        It is None where that of `compare_group` is lower. Queues without an offset are left out.
-        The request can leave groups out, too, but a Java broker deletes the offsets of those.
+        It is None where the offset of `compare_group` is lower. Queues without an offset are left
+        out. The request could leave groups out, too, but a Java broker deletes the offsets of
+        groups that it names.
         """
         check_group(compare_group)
         route = await self._servers.route(topic)

@@ -88,9 +88,9 @@ class SentMessages(Room):
     async def resend(self, message: MessageExt) -> SendResult:
         """Send a message that was stored again, at once, under its unique id.
 
-        It goes to the queue that it was in, or to the first one if that takes none any more. Every
-        group of the topic gets it once more. Raises IllegalArgumentError for a message that waits in
-        a topic of the broker's own.
+        It goes to the queue that it was in, or to the first queue if that one takes no more
+        messages. Every group of the topic gets it once more. Raises IllegalArgumentError for a
+        message that waits in a topic of the broker's own.
         """
         _check_open(message.topic)
         route = await self._servers.route(message.topic)

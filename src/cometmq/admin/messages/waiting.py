@@ -149,9 +149,8 @@ class WaitingMessages(Room):
     async def in_delay_level(
         self, level: DelayLevel, *, begin_offset: int = 0, count: int = 50
     ) -> list[DelayedMessage]:
-        """Return up to `count` messages that wait in a level, the first one to be due first.
-
-        Those before `begin_offset` of the level's queue are left out.
+        """Return up to `count` messages that wait in a level, in the order in which they are due,
+        from `begin_offset` of the level's queue on.
         """
         queue = MessageQueue(SCHEDULE_TOPIC, level.broker_name, level.level - 1)
         found: list[DelayedMessage] = []
@@ -167,9 +166,9 @@ class WaitingMessages(Room):
     async def timed(self, broker_name: str, *, before: int | None = None) -> TimedMessages:
         """Return timed messages that wait at a broker, the one that is due first before the others.
 
-        The newest records of the timer's queue are looked at, those from `before` on left out, until
-        MAX_LOOKED_AT were read. Messages that were recalled are left out. A message may be delivered
-        while the call runs.
+        This looks at up to MAX_LOOKED_AT of the newest records of the timer's queue, or of those
+        below the offset `before`. Messages that were recalled are left out. A message may be
+        delivered while the call runs.
         """
         queue = MessageQueue(TIMER_TOPIC, broker_name, 0)
         at, progress = await asyncio.gather(

@@ -32,8 +32,8 @@ class QueueUnits:
     """Holds units of a consume queue, from the offset asked for on.
 
     Each unit has the place and length of a message in the commit log, and the code of its tags.
-    `subscription` is the subscription of the named group, if it is online; `filter` is the broker's
-    description of how, or why there is none.
+    `subscription` is the subscription of the named group, if it is online; `filter` is the
+    broker's description of how that selects messages, or of why it cannot.
     """
 
     queue: MessageQueue

@@ -97,7 +97,9 @@ class PropertyFilters:
     def check_client(
         self, connection: Connection, call: Request[NoHeader]
     ) -> RemotingCommand | None:
-        """Say if this broker would serve the subscription. FilterExpressionError has code 23."""
+        """Say whether this broker would serve the subscription. FilterExpressionError has code
+        23.
+        """
         subscription = requests.CHECK_CLIENT_CONFIG.typed_body(call).subscription_data
         check_subscription(subscription)
         if by_class(subscription):

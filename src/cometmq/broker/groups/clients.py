@@ -169,7 +169,7 @@ class ClientManager:
 
     @property
     def connections(self) -> set[Connection]:
-        """The connections by which members came that are online."""
+        """The connections of the members that are online."""
         return {*self._memberships, *self._places_of, *self._brought}
 
     @property

@@ -111,8 +111,8 @@ class GroupHandlers:
     async def delete(
         self, connection: Connection, call: Request[DeleteSubscriptionGroupRequestHeader]
     ) -> RemotingCommand:
-        """Delete a group, and if asked what it has consumed; one that is not there is deleted, too,
-        as in Java.
+        """Delete a group, and its offsets if the request asks for that. A group that does not
+        exist counts as deleted, as in Java.
         """
         header = call.header
         log.info("group deleted on request", group=header.group_name, peer=connection.peer)
@@ -127,7 +127,8 @@ class GroupHandlers:
     ) -> RemotingCommand:
         """Forbid a group to read a topic, or allow it again; return whether it may read it now.
 
-        Pulls are refused that select as the group's heartbeat says, as those of push consumers do.
+        This refuses pulls that leave the selection to the group's heartbeat, as those of push
+        consumers do.
         """
         header = call.header
         if header.readable is not None:
@@ -172,7 +173,7 @@ class GroupHandlers:
         return response(ResponseCode.SUCCESS, body=encode_body(group))
 
     async def all_groups(self, connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
-        """Every group as it is set up here."""
+        """Return every group as it is set up here."""
         table = self._groups.table
         remedy = "ask for the groups one by one, code 352"
         async with self._long_answers.turn(connection):

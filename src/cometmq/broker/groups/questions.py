@@ -41,9 +41,9 @@ async def call_in_turn(
 ) -> RemotingCommand:
     """Send a client a request of perhaps megabytes, and return the answer, whatever its code.
 
-    It is encoded when the client has read what was sent to it before, and one in a turn of the loop;
-    those who wait all learn at once that the client reads. Raises Refused if too many wait for a turn,
-    RequestTimeoutError or ConnectionLostError.
+    A request is encoded once the client has read all that was sent to it before, and only one in a
+    turn of the loop; all calls that wait learn at once that the client reads. Raises Refused if
+    too many wait for a turn, RequestTimeoutError or ConnectionLostError.
     """
     now = asyncio.get_running_loop().time
     until_s = now() + timeout_s

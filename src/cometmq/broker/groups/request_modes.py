@@ -1,7 +1,8 @@
 """Keep which groups pop a topic's messages: codes 401 and 402 (Java: MessageRequestModeManager).
 
-Members that let the broker divide the queues learn of the choice, see `assignments`. It bars nobody: a group may be
-read by pulls and by pops at the same time. The file is RocketMQ's messageRequestMode.json; slaves copy it.
+Members that let the broker divide the queues learn of the choice, see `assignments`. The choice
+bars nobody: a group may pull and pop at the same time. The file is RocketMQ's
+messageRequestMode.json; slaves copy it.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ class RequestModes:
         return response(ResponseCode.SUCCESS)
 
     def copy(self, modes: MessageRequestModes) -> None:
-        """Take over what a slave's master has. No request ends a choice, so one that the master lacks stays: the
-        master has lost its file.
+        """Take over what a slave's master has. No request ends a choice, so a choice that the
+        master lacks stays: the master has lost its file.
         """
         own = self._modes.message_request_mode_map
         changed = False

@@ -124,7 +124,7 @@ class Registration:
         if (master := self._master) is not None:
             self._tasks.every(
                 _NO_MASTER_PERIOD_S,
-                lambda: None if master.is_told else self.remind(),
+                lambda: None if master.is_reported else self.remind(),
                 "look-for-master",
             )
 
@@ -393,7 +393,7 @@ class Registration:
             log.info("registered", name_server=server, broker=self._config.broker_name)
         if self._master is not None and answer.code == ResponseCode.SUCCESS:
             told = header_from_ext(answer.ext, RegisterBrokerResponseHeader)
-            self._master.told(server, told.master_addr, told.ha_server_addr)
+            self._master.reported(server, told.master_addr, told.ha_server_addr)
         return answer.code == ResponseCode.SUCCESS
 
     def _tell_refusal(self, server: str, reason: str | None) -> None:
@@ -408,7 +408,7 @@ class Registration:
         A name server may be lost together with the master.
         """
         if self._master is not None:
-            self._master.told(server, None, None)
+            self._master.reported(server, None, None)
 
     async def _unregister(self, server: str, header: UnRegisterBrokerRequestHeader) -> None:
         try:

@@ -89,9 +89,9 @@ class RuntimeInfo:
         self._table = SharedMaking(self._encoded_table, parts.tasks, "runtime-info")
 
     def register(self, handlers: Handlers) -> None:
-        handlers.register(requests.GET_BROKER_RUNTIME_INFO, self.tell)
+        handlers.register(requests.GET_BROKER_RUNTIME_INFO, self.show)
 
-    async def tell(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
+    async def show(self, _connection: Connection, _request: Request[NoHeader]) -> RemotingCommand:
         """Return the table of all keys."""
         return response(ResponseCode.SUCCESS, body=await self._table.get())
 

@@ -20,27 +20,27 @@ class KnownMaster:
     a change. Raises ConfigError if `ha_master_address` is no address.
 
     A name server that does not know the master, because it has just started, takes nothing back.
-    While one still reports the present address, another one's other address does not count: of two
-    masters of one name a slave stays with the one that it has.
+    While one name server still reports the present address, an address from another name server
+    does not count: of two masters of one name a slave stays with its own.
     """
 
     def __init__(self, ha_master_address: str | None = None) -> None:
         self._fixed = ha_master_address or None
         self._beside = None if self._fixed is None else _broker_beside(self._fixed)
-        self._told_address: str | None = None
+        self._reported_address: str | None = None
         self.ha_address = self._fixed
         self.on_change: list[Callable[[], None]] = []
-        self._told: dict[str, tuple[str, str | None]] = {}
+        self._reported: dict[str, tuple[str, str | None]] = {}
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether a name server has reported an address."""
-        return self._told_address is not None
+        return self._reported_address is not None
 
     @property
     def address(self) -> str | None:
         """Where clients find the master, as far as is known."""
-        return self._told_address or self._beside
+        return self._reported_address or self._beside
 
     def candidates(self) -> list[str]:
         """Return the addresses where the broker that sends the log may be asked who it is.
@@ -49,30 +49,30 @@ class KnownMaster:
         unless haListenPort says otherwise. The broker there sends the log, even if the name servers
         take another one for the master.
         """
-        return list(dict.fromkeys(a for a in (self._beside, self._told_address) if a))
+        return list(dict.fromkeys(a for a in (self._beside, self._reported_address) if a))
 
-    def told(self, name_server: str, address: str | None, ha_address: str | None) -> None:
+    def reported(self, name_server: str, address: str | None, ha_address: str | None) -> None:
         """Take in what a name server answered to a registration: None if it knows no master, or
         does not answer.
         """
         if not address:
-            self._told.pop(name_server, None)
+            self._reported.pop(name_server, None)
             return
         new = address, self._fixed or ha_address or None
-        self._told[name_server] = new
-        present = self._told_address, self.ha_address
+        self._reported[name_server] = new
+        present = self._reported_address, self.ha_address
         if new == present or any(
-            other == present for server, other in self._told.items() if server != name_server
+            other == present for server, other in self._reported.items() if server != name_server
         ):
             return
         log.info(
             "master found",
             address=address,
             ha_address=new[1],
-            former=self._told_address,
+            former=self._reported_address,
             name_server=name_server,
         )
-        self._told_address, self.ha_address = new
+        self._reported_address, self.ha_address = new
         for listener in self.on_change:
             listener()
 

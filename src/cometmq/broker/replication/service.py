@@ -234,7 +234,7 @@ class Replication(Service):
     def _follow(self) -> None:
         if self.slave is not None and (known := self.known_master) is not None:
             self.slave.follow(known.ha_address)
-            if known.is_told and known.ha_address is None:
+            if known.is_reported and known.ha_address is None:
                 log.error(
                     "this slave copies nothing: its master serves no slaves",
                     master=known.address,

@@ -73,9 +73,8 @@ _PERIOD_S: Final = 10.0
 _FIRST_S: Final = 3.0
 # Between two copies that messages of unknown topics cause.
 _UNKNOWN_TOPIC_PAUSE_S: Final = 0.5
-# Waits between two attempts to find out who the master is.
-_FIRST_PAUSE_S: Final = 0.5
-_LONGEST_PAUSE_S: Final = 5.0
+# Between two attempts to find out who the master is.
+_MASTER_PAUSE_S: Final = 0.5
 # How often a copy of offsets looks whether our log has got as far as it waits for.
 _COVERED_PERIOD_S: Final = 0.5
 _TIMEOUT_S: Final = 10.0
@@ -239,7 +238,7 @@ class MasterTables:
             try:
                 state = await self._state(address, known, _CHANGES_WAIT_S)
             except CometMQError:
-                await asyncio.sleep(_FIRST_PAUSE_S)
+                await asyncio.sleep(_MASTER_PAUSE_S)
                 continue
             if state is not None and state.state != known:
                 await self.copy()

@@ -82,8 +82,8 @@ _LEFT_OUT: Final = (
 class RedriveState(msgspec.Struct, rename="camel"):
     """Holds the state of one redrive. Letters at queue offsets below `next_offset` are dealt with;
     those from `end_offset` on came too late for it. All records that the redrive has put into the
-    log below `commit_log_offset` are counted here. `skipped_count` letters of the last run name no
-    topic that exists, or one to which who asked for it may not send.
+    log below `commit_log_offset` are counted here. `skipped_count` letters of the last run name a
+    topic that does not exist, or one to which the caller may not send.
     """
 
     redrive_id: str
@@ -161,9 +161,9 @@ class Redrives:
         """Send the selected letters of `group` once more; return when they are on disk.
 
         Each letter goes to the topic that it came from, to its first queue if that is still known.
-        With `only_group` it goes to the group's retry topic, where no other group sees it.
-        Letters of topics to which no client sends, or this one `may_send` nothing, are skipped: a
-        letter's properties are what its sender wrote.
+        With `only_group` it goes to the group's retry topic, where no other group sees it. Letters
+        of topics to which no client sends, or to which this client may send nothing (`may_send`),
+        are skipped: a letter's properties are what its sender wrote.
 
         A call with the same id continues an interrupted redrive, and sends nothing if the redrive
         has finished. Raises Refused for an id that is in use for something else, a group without

@@ -129,10 +129,10 @@ class _WaitingCall(_Waiting):
 class GroupCommit:
     """Holds the sends that wait, in log order. For the loop's thread only.
 
-    `disk` or `slaves` is None if sends do not wait for it. The order in which a send waits for the two
-    does not matter: each is a line of its own, and the answer goes out when the send has left both. The
-    code that says why a message is less safe than it should be is that of the slaves if both have one,
-    as in Java.
+    `disk` or `slaves` is None if sends do not wait for it. The order in which a send waits for the
+    two does not matter: each is a line of its own, and the answer goes out when the send has left
+    both. If a message is less safe than asked for, the code of the answer says why: that of the
+    slaves if both lines have one, as in Java.
     """
 
     def __init__(self, disk: DiskLine | None, slaves: SlaveLine | None) -> None:
@@ -193,7 +193,7 @@ class GroupCommit:
 
 
 class DiskLine:
-    """Lets sends wait until the disk has them. `timeout_s` returns for how long at most."""
+    """Lets sends wait until the disk has them. `timeout_s` returns the longest wait."""
 
     def __init__(
         self, flusher: CommitLogFlusher, timeout_s: Callable[[], float], tasks: TaskOwner

@@ -1,4 +1,4 @@
-"""Serve those who make, change, list and delete topics."""
+"""Serve requests that make, change, list and delete topics."""
 
 from __future__ import annotations
 

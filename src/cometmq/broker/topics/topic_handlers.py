@@ -193,7 +193,7 @@ class TopicHandlers:
     # -- listing --
 
     async def all_topics(self, connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
-        """Every topic as it is set up here; there are no static topics, so no mappings."""
+        """Return every topic as it is set up here; there are no static topics, so no mappings."""
         remedy = "ask for the topics one by one, code 351"
         async with self._long_answers.turn(connection):
             answer = LongAnswer(self._clock, self._config.max_frame_length, remedy)
@@ -208,7 +208,7 @@ class TopicHandlers:
         return response(ResponseCode.SUCCESS, body=body)
 
     def system_topics(self, _connection: Connection, _: Request[NoHeader]) -> RemotingCommand:
-        """The topics that belong to brokers themselves."""
+        """Return the topics that belong to brokers themselves."""
         topics = sorted(names.SYSTEM_TOPICS | self._topics.system_topics)
         return response(ResponseCode.SUCCESS, body=encode_body(TopicList(topic_list=topics)))
 

@@ -39,7 +39,7 @@ class HalfTable:
 
     @property
     def immune_count(self) -> int:
-        """How many ask to be left alone for longer than others."""
+        """How many half messages ask for an immunity time of their own."""
         return len(self._immune)
 
     def __iter__(self) -> Iterator[int]:

@@ -269,7 +269,9 @@ def size_text(count: int) -> str:
 
 
 def leave_quietly() -> None:
-    """Keep out of the log that slaves leave their masters, since that is no warning now."""
+    """Keep the warnings of slaves that lose their masters out of the log: the command is
+    stopping.
+    """
     change_log_level("error")
 
 

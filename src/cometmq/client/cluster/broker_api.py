@@ -76,7 +76,9 @@ _NOTHING_POPPED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PopAnswer:
-    """Holds a pop's answer, with its records still encoded; `is_full` says that it could not wait."""
+    """Holds a pop's answer, with its records still encoded; `is_full` says that too many pops wait
+    there.
+    """
 
     header: PopMessageResponseHeader
     records: bytes
@@ -93,7 +95,7 @@ class PullAnswer:
 
 
 def answer_in(command: RemotingCommand) -> PullAnswer | None:
-    """Return what a broker answered to a pull, None if it refused it."""
+    """Return what a broker answered to a pull, or None if it refused the pull."""
     status = _PULL_STATUS.get(command.code)  # type: ignore[call-overload]  # a member equals its number
     if status is None:
         return None
@@ -122,8 +124,8 @@ class BrokerApi:
     def begin_pull(
         self, address: str, ext: Ext, timeout_s: float
     ) -> asyncio.Future[RemotingCommand] | None:
-        """Send a lite pull, whose header are the fields `ext`, and return a future of its answer, from
-        which `answer_in` takes the records. Return None where `pull` would wait before it sends.
+        """Send a lite pull with the header fields `ext`, and return a future of its answer, which
+        `answer_in` reads. Return None where `pull` would have to wait before it sends.
         """
         command = RemotingCommand(requests.LITE_PULL_MESSAGE.code, ext=ext)
         return self._remoting.begin_call(address, command, timeout_s)
@@ -220,7 +222,9 @@ class BrokerApi:
         return [(each.message_queue.queue(), each.mode) for each in body.message_queue_assignments]
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
-        """Return the client ids of a group's members. RemoteError (code 1) says there is none."""
+        """Return the client ids of a group's members. Raises RemoteError (code 1) if it has
+        none.
+        """
         answer = await self._remoting.ask(
             address,
             requests.GET_CONSUMER_LIST_BY_GROUP,
@@ -234,8 +238,9 @@ class BrokerApi:
     ) -> int | None:
         """Return the group's offset of a queue, or None if there is none.
 
-        Where there is none, brokers answer 0 while the queue's first message is in memory: a new
-        member begins there. With `is_stored` they do not; a broker before 5.0 does it always.
+        For a group without an offset, brokers answer 0 while the queue's first message is in
+        memory: a new member begins there. With `is_stored` only a stored offset counts, except for
+        brokers before 5.0.
         """
         answer = await self._remoting.ask(
             address,

@@ -1,4 +1,6 @@
-"""Measure how fast a consumer is, for those who ask the broker (Java: ConsumerStatsManager)."""
+"""Measure how fast a consumer is, for tools that ask through the broker (Java:
+ConsumerStatsManager).
+"""
 
 from __future__ import annotations
 

@@ -12,11 +12,12 @@ from cometmq.client.consuming.listeners.undecodable import payloads_of
 from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_queue, check_range
-from cometmq.client.membership.membership import Membership
+from cometmq.client.membership.membership import MemberOptions, Membership
 from cometmq.client.membership.positions import lag_of, max_offset, min_offset, offset_at
 from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.pulling.gates import Chosen, Gates
 from cometmq.client.pulling.process_queue import ProcessQueue
+from cometmq.client.pulling.puller import PullOptions
 from cometmq.client.tracing.consume_trace import ConsumeTrace
 from cometmq.client.tracing.dispatcher import TraceDispatcher
 from cometmq.client.tracing.traced_client import TracedClient
@@ -24,7 +25,7 @@ from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.model.durations import Moment, epoch_ms
 from cometmq.model.names import check_topic
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import DamageCounts, MessageModel, QueueLag
+from cometmq.model.results import DamageCounts, DamagedMessage, MessageModel, QueueLag
 from cometmq.model.subscription import MessageSelector
 
 
@@ -78,8 +79,8 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
         self._subscriptions.pop(topic, None)
 
     def assigned_queues(self) -> list[MessageQueue]:
-        """Return this member's queues at present. A push consumer has those of its group's retry
-        topic, too. One that it pops has the number -1 if it stands for all of its broker.
+        """Return this member's queues at present. A push consumer's include those of its group's
+        retry topic. A popped queue has the id -1 if it stands for all queues of its broker.
         """
         return sorted(map(self._namespace.unwrap_queue, self._running_member().all_assigned()))
 
@@ -183,6 +184,25 @@ class GroupConsumer(TracedClient, Generic[MemberT]):
         return {self._namespace.unwrap_queue(queue): lag for queue, lag in lags.items()}
 
     # Inside
+
+    def _member_options(
+        self, options: GroupOptions, on_damaged: DamagedMessage, pull: PullOptions
+    ) -> MemberOptions:
+        return MemberOptions(
+            message_model=options.message_model,
+            offset_directory=options.offset_directory,
+            consume_from=options.consume_from,
+            consume_timestamp_ms=options.timestamp_ms,
+            allocation=options.allocation,
+            pull=pull,
+            on_damaged=on_damaged,
+            namespace=self._namespace,
+            hooks=self._hooks,
+            note_failures=options.note_failures,
+            on_assigned=options.on_assigned,
+            on_revoked=options.on_revoked,
+            callback_timeout_s=options.rebalance_callback_timeout_ms / 1000,
+        )
 
     def _running_now(self) -> None:
         self._running_member().membership.callbacks.open()

@@ -116,22 +116,14 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
             options.consume_max_span,
         )
         self._options = LitePullOptions(
-            message_model=options.message_model,
-            offset_directory=options.offset_directory,
-            consume_from=options.consume_from,
-            consume_timestamp_ms=options.timestamp_ms,
+            member=self._member_options(
+                options,
+                options.on_damaged,
+                PullOptions(options.pull_batch_size, flow=flow, lite=True),
+            ),
             auto_commit=options.auto_commit,
             auto_commit_interval_s=options.auto_commit_interval_ms / 1000,
-            allocation=options.allocation,
-            pull=PullOptions(options.pull_batch_size, flow=flow, lite=True),
             pull_threshold_for_all=options.pull_threshold_for_all,
-            on_damaged=options.on_damaged,
-            note_failures=options.note_failures,
-            on_assigned=options.on_assigned,
-            on_revoked=options.on_revoked,
-            callback_timeout_s=options.rebalance_callback_timeout_ms / 1000,
-            namespace=self._namespace,
-            hooks=self._hooks,
         )
         self._admit = Admission(self._hooks, self.group, self._namespace)
         self._consume_hooks = ConsumeHooks(self._hooks, self.group, self._namespace, math.inf)

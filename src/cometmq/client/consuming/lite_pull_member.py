@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cometmq.client.cluster.inspection import thread_stacks
@@ -47,9 +47,10 @@ LOCAL_RETRY_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LitePullOptions(MemberOptions):
+class LitePullOptions:
     """Holds the options of a lite pull member; LitePullConsumer explains them."""
 
+    member: MemberOptions = field(default_factory=MemberOptions)
     auto_commit: bool = True
     auto_commit_interval_s: float = 5.0
     pull_threshold_for_all: int = 10_000
@@ -93,7 +94,7 @@ class LitePullMember:
             instance,
             group,
             self,
-            options,
+            options.member,
             self._owner,
             gates=self.gates,
             consume_type="CONSUME_ACTIVELY",
@@ -106,25 +107,32 @@ class LitePullMember:
         # The errors that polls have to raise for queues that were stopped.
         self._stops: dict[ProcessQueue, DamagedMessageError] = {}
         self._damage = DamageControl(
-            options.on_damaged, group, namespace=options.namespace, clock=instance.clock
+            options.member.on_damaged,
+            group,
+            namespace=options.member.namespace,
+            clock=instance.clock,
         )
         self._arrived = asyncio.Event()
         self._closing = False
         self._returns = Returns(
-            instance, group, None, options.namespace, note_failures=options.note_failures
+            instance,
+            group,
+            None,
+            options.member.namespace,
+            note_failures=options.member.note_failures,
         )
-        visible_group = options.namespace.unwrap(group)
+        visible_group = options.member.namespace.unwrap(group)
         self._pulls = PullContext(
             instance=instance,
             group=group,
-            options=options.pull,
+            options=options.member.pull,
             offsets=self._offsets,
             subscription=self.membership.subscription,
             deliver=self._deliver,
             on_offset_moved=self._offset_moved,
             damage=self._damage,
             overfull=self._overfull,
-            admit=Admission(options.hooks, visible_group, options.namespace),
+            admit=Admission(options.member.hooks, visible_group, options.member.namespace),
             on_stopped=self._on_stopped,
         )
         for topic, selector in subscriptions.items():
@@ -303,7 +311,7 @@ class LitePullMember:
 
     @property
     def _sends_back(self) -> bool:
-        return self._options.clustering and not self.membership.manual
+        return self._options.member.clustering and not self.membership.manual
 
     def damage_counts(self) -> DamageCounts:
         return self._damage.counts()
@@ -320,7 +328,9 @@ class LitePullMember:
         return self.assigned()
 
     async def go_to(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Have the polls of queues go on at these offsets. Passes over queues that this member has not."""
+        """Have the polls of queues go on at these offsets. Passes over queues that this member
+        does not have.
+        """
         for queue in offsets:
             if queue in self._assignments:
                 self._go_to(queue, offsets[queue])

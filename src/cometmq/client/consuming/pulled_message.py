@@ -37,9 +37,9 @@ class PulledMessage(AcknowledgedMessage):
             async with message:        # acknowledges it, or gives it back if the block raises
                 handle(message.body)
 
-    The offset that the consumer commits is that of the queue's lowest message which is neither. After a
-    rebalance, a `seek` or a reset the queue has another holder or place: `ack` does nothing then, and the
-    message comes again there.
+    The consumer commits the offset of the queue's lowest message that is neither acknowledged nor
+    given back. After a rebalance, a `seek` or a reset the queue has another holder or place: `ack`
+    does nothing then, and the message comes again there.
     """
 
     __slots__ = ("_holder", "_process_queue")

@@ -163,15 +163,16 @@ class PushConsumer(GroupConsumer[GroupMember]):
     type and text, and the member. `note_failures=False` leaves that out, for exceptions with texts that
     nobody else may read.
 
-    `on_assigned` gets the queues that come to this consumer, `on_revoked` the queues that go, those of its
-    retry topic among them. A function runs in a thread, a coroutine function on the loop, one call at a
-    time. A queue is consumed only after `on_assigned` has returned, so a `seek` there comes in time.
-    `on_revoked` is called once no more messages of its queues are handed out, before their offsets are
-    committed and another member gets them, and also at the close. An `orderly` consumer first waits for the
-    listener. In other consumers a listener may still be running; its messages come again. A queue with a
-    lost lock is gone before the call. The rebalance waits for a callback for at most
-    `rebalance_callback_timeout_ms` (30 s); then it logs the function's name and goes on. With mode="pop" no
-    queue belongs to a member, so the consumer refuses both callbacks.
+    `on_assigned` gets the queues that come to this consumer, and `on_revoked` the queues that
+    leave it, including the queues of its retry topic. A function runs in a thread, a coroutine
+    function on the loop, one call at a time. A queue is consumed only after `on_assigned` has
+    returned, so a `seek` there comes in time. `on_revoked` is called once no more messages of its
+    queues are handed out, before their offsets are committed and another member gets them, and also
+    at the close. An `orderly` consumer first waits for the listener. In other consumers a listener
+    may still be running; its messages come again. A queue with a lost lock is gone before the call.
+    The rebalance waits for a callback for at most `rebalance_callback_timeout_ms` (30 s); then it
+    logs the function's name and goes on. With mode="pop" no queue belongs to a member, so the
+    consumer refuses both callbacks.
 
     With `codecs`, a dict from topic to codec, `message.value` is the decoded body. `on_undecodable` decides
     about a message that does not fit its codec. "raise" (the default) hands it to the listener, and its
@@ -235,39 +236,31 @@ class PushConsumer(GroupConsumer[GroupMember]):
         # Orderly, no message overtakes a slow one, so the span of the offsets held needs no bound.
         span = sys.maxsize if options.orderly else options.consume_max_span
         self._options = ConsumerOptions(
+            member=self._member_options(
+                options,
+                options.on_damaged,
+                PullOptions(
+                    options.pull_batch_size,
+                    options.pull_interval_ms,
+                    FlowLimits(
+                        options.pull_threshold_for_queue,
+                        options.pull_threshold_size_for_queue_bytes,
+                        span,
+                    ),
+                    options.pull_threshold_for_topic,
+                    options.pull_threshold_size_for_topic_bytes,
+                ),
+            ),
             orderly=options.orderly,
-            message_model=options.message_model,
-            offset_directory=options.offset_directory,
             suspend_ms=options.suspend_current_queue_time_ms,
             consume_timeout_s=options.consume_timeout_ms / 1000,
-            consume_from=options.consume_from,
-            consume_timestamp_ms=options.timestamp_ms,
             concurrency=options.concurrency,
             batch_max_size=options.consume_message_batch_max_size,
             batch_max_age_s=options.consume_message_batch_max_age_ms / 1000,
-            namespace=self._namespace,
-            hooks=self._hooks,
             max_reconsume_times=options.max_reconsume_times,
-            on_damaged=options.on_damaged,
-            note_failures=options.note_failures,
-            on_assigned=options.on_assigned,
-            on_revoked=options.on_revoked,
-            callback_timeout_s=options.rebalance_callback_timeout_ms / 1000,
-            allocation=options.allocation,
             division=options.division,
             pop=PopOptions(
                 options.pop_batch_size, options.pop_invisible_ms, options.pop_threshold_for_queue
-            ),
-            pull=PullOptions(
-                options.pull_batch_size,
-                options.pull_interval_ms,
-                FlowLimits(
-                    options.pull_threshold_for_queue,
-                    options.pull_threshold_size_for_queue_bytes,
-                    span,
-                ),
-                options.pull_threshold_for_topic,
-                options.pull_threshold_size_for_topic_bytes,
             ),
         )
         self._close_timeout_ms = options.close_timeout_ms

@@ -26,7 +26,7 @@ from cometmq.client.consuming.listeners.consumption import (
     committing,
 )
 from cometmq.client.consuming.listeners.inspected import direct_result
-from cometmq.client.consuming.listeners.listening import ConsumeJob, Listener
+from cometmq.client.consuming.listeners.listening import ConsumeJob, Listener, consume_one
 from cometmq.client.consuming.listeners.orderly import (
     SUSPEND_MS,
     UNLIMITED_RECONSUME_TIMES,
@@ -52,7 +52,6 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.results import (
     ConsumeFromWhere,
     DamageCounts,
-    DamagedMessage,
 )
 from cometmq.model.subscription import MessageSelector, SubscriptionData
 from cometmq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
@@ -65,9 +64,10 @@ PERSIST_INTERVAL_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions(MemberOptions):
+class ConsumerOptions:
     """Holds the options of a push member; PushConsumer explains them."""
 
+    member: MemberOptions = field(default_factory=MemberOptions)
     orderly: bool = False
     suspend_ms: int = SUSPEND_MS
     consume_timeout_s: float = CONSUME_TIMEOUT_S
@@ -78,7 +78,6 @@ class ConsumerOptions(MemberOptions):
     together: Key | None = None
     max_reconsume_times: int = -1
     local_retry_s: float = LOCAL_RETRY_S
-    on_damaged: DamagedMessage = DamagedMessage.DEAD_LETTER
     # None: this member only pulls, and divides the queues itself.
     division: Literal["pop", "ask"] | None = None
     pop: PopOptions = field(default_factory=PopOptions)
@@ -105,7 +104,7 @@ class GroupMember:
         self._instance = instance
         self._group = group
         self._options = options
-        self._clustering = options.clustering
+        self._clustering = options.member.clustering
         self._assignments: dict[MessageQueue, _Assignment] = {}
         self._owner = TaskOwner(f"consumer-{group}")
         self._locks: QueueLocks | None = None
@@ -116,8 +115,8 @@ class GroupMember:
         self.gates = Gates()
         self._drained = False
         self._returns = self._new_returns()
-        visible_group = options.namespace.unwrap(group)
-        self._admit = Admission(options.hooks, visible_group, options.namespace)
+        visible_group = options.member.namespace.unwrap(group)
+        self._admit = Admission(options.member.hooks, visible_group, options.member.namespace)
         divider: PopDivider | None = None
         self._popped: PoppedQueues | None = None
         if options.division is not None:
@@ -134,14 +133,14 @@ class GroupMember:
                 admit=self._admit,
                 max_reconsume_times=options.max_reconsume_times,
                 ordered=options.orderly,
-                from_newest=options.consume_from is not ConsumeFromWhere.FIRST_OFFSET,
+                from_newest=options.member.consume_from is not ConsumeFromWhere.FIRST_OFFSET,
                 always=options.division == "pop",
             )
         self.membership = Membership(
             instance,
             group,
             self,
-            options,
+            options.member,
             self._owner,
             gates=self.gates,
             consume_type="CONSUME_PASSIVELY",
@@ -155,12 +154,12 @@ class GroupMember:
         # Dropped queues whose messages a listener here still has.
         self._leaving: dict[MessageQueue, ProcessQueue] = {}
         self._consume_hooks = ConsumeHooks(
-            options.hooks, visible_group, options.namespace, options.consume_timeout_s
+            options.member.hooks, visible_group, options.member.namespace, options.consume_timeout_s
         )
         self._damage = DamageControl(
-            options.on_damaged,
+            options.member.on_damaged,
             group,
-            namespace=options.namespace,
+            namespace=options.member.namespace,
             offsets=self._offsets,
             bury=self._returns.send_damaged if self._clustering else None,
             tasks=self._owner,
@@ -169,7 +168,7 @@ class GroupMember:
         self._pulls = PullContext(
             instance=instance,
             group=group,
-            options=options.pull,
+            options=options.member.pull,
             offsets=self._offsets,
             subscription=self.membership.subscription,
             deliver=self._deliver,
@@ -320,7 +319,7 @@ class GroupMember:
         for queue in held:
             if self._consumption.held_by_caller(queue):
                 raise ClientStateError(
-                    f"a listener waits for a seek of {self._options.namespace.unwrap_queue(queue)}, and the "
+                    f"a listener waits for a seek of {self._options.member.namespace.unwrap_queue(queue)}, and the "
                     "seek waits for the listener, because the consumer is orderly: seek in a task or a thread "
                     "of your own, and let the listener return"
                 )
@@ -350,9 +349,9 @@ class GroupMember:
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
-        message.topic = self._options.namespace.unwrap(message.topic)
+        message.topic = self._options.member.namespace.unwrap(message.topic)
         job = ConsumeJob(ProcessQueue(queue, clock=self._instance.clock), [message])
-        await self._consumption.consume(job)
+        await consume_one(self._consumption.runner, job)
         return direct_result(job, orderly=self._options.orderly)
 
     # Inside
@@ -370,10 +369,10 @@ class GroupMember:
             "consumeMessageBatchMaxSize": str(options.batch_max_size),
             "consumeMessageBatchMaxAge": str(int(options.batch_max_age_s * 1000)),
             "maxReconsumeTimes": str(options.max_reconsume_times),
-            "pullInterval": str(options.pull.interval_ms),
-            "pullThresholdForQueue": str(options.pull.flow.messages),
-            "pullThresholdSizeForQueue": str(max(1, options.pull.flow.size_bytes >> 20)),
-            "consumeConcurrentlyMaxSpan": str(options.pull.flow.span),
+            "pullInterval": str(options.member.pull.interval_ms),
+            "pullThresholdForQueue": str(options.member.pull.flow.messages),
+            "pullThresholdSizeForQueue": str(max(1, options.member.pull.flow.size_bytes >> 20)),
+            "consumeConcurrentlyMaxSpan": str(options.member.pull.flow.span),
             **self.gates.properties(self.all_assigned()),
             "pullFailures": failures_text(
                 {
@@ -421,8 +420,8 @@ class GroupMember:
             self._instance,
             self._group,
             None if times < 0 else times,
-            self._options.namespace,
-            note_failures=self._options.note_failures,
+            self._options.member.namespace,
+            note_failures=self._options.member.note_failures,
         )
 
     def _new_consumption(self, listener: Listener) -> QueueConsumption:

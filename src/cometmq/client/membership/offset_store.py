@@ -183,7 +183,7 @@ class RemoteOffsetStore:
 
 
 class LocalOffsetStore:
-    """Stores offsets in a file, for a broadcasting consumer, each of which consumes every queue.
+    """Stores offsets in a file, for a broadcasting consumer, which consumes every queue.
 
     The file is `<directory>/<client id>/<group>/offsets.json`, with the previous one as `.bak`, as
     in Java's client. Raises IllegalArgumentError for a client id that is no file name, and

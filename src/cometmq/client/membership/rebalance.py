@@ -43,8 +43,8 @@ class Assignments(Protocol):
 
 
 class Division(NamedTuple):
-    """Holds the queues of a topic that this member consumes. One of `pops` with the number -1 stands
-    for all queues of its broker.
+    """Holds the queues of a topic that this member consumes. A queue of `pops` with the id -1
+    stands for all queues of its broker.
     """
 
     pulls: set[MessageQueue]

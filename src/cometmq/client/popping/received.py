@@ -33,7 +33,9 @@ class Receipt:
     handle: PopHandle
 
     def real_topic(self, group: str) -> str:
-        """Return the topic from which the message was taken: of one that came again a retry topic."""
+        """Return the topic from which the message was taken: a retry topic if the message came
+        again.
+        """
         return real_topic(self.topic, group, self.handle.mark)
 
 

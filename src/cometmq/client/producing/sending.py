@@ -303,8 +303,8 @@ class Sender:
     async def send_oneway(
         self, outgoing: Outgoing, queue: MessageQueue, deadline: float
     ) -> tuple[Connection, int]:
-        """Hand the bytes to the connection when it has room. Return the connection and their
-        number.
+        """Hand the bytes to the connection when it has room. Return the connection and the number
+        of bytes.
 
         Makes one attempt, and raises when there is no route, connection or room.
         """

@@ -48,7 +48,6 @@ PULL_TIMEOUT_S: Final = 30.0
 PULL_SERVED_S: Final = 0.5
 FLOW_CONTROL_PAUSE_S: Final = 0.05
 BROKER_FLOW_CONTROL_PAUSE_S: Final = 0.02
-MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 
 # The broker does not know this member, or knows an older subscription; a heartbeat mends that.
 _FORGOTTEN: Final = frozenset(

@@ -104,7 +104,7 @@ class TraceContext:
 
 
 def ids_of(bean: TraceBean) -> list[str]:
-    """Return the ids of the messages that a trace is of: several if they were sent as a batch."""
+    """Return the ids of the traced messages: several if they were sent as a batch."""
     return (bean.msg_id or "").split(",")
 
 

@@ -79,7 +79,9 @@ class _Filter:
 
 @routes.page("/audit")
 async def listing(request: Request) -> Response:
-    """Show the newest actions first; of an action that has ended only its end."""
+    """Show the newest actions first, and of an action that has ended only the line with its
+    outcome.
+    """
     console = console_of(request)
     entries = ended(console.audit.entries)
     asked = _Filter.of(request)

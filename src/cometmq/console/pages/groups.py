@@ -202,7 +202,7 @@ async def _progress(
     popped = {
         "pops": pops.value.topics if pops.value is not None else [],
         "pops_error": pops.error,
-        "pops_untold": pops.value.untold if pops.value is not None and _pops(state) else (),
+        "pops_unreported": pops.value.unreported if pops.value is not None and _pops(state) else (),
         "missing": [(pops.error, _("what it has popped"))],
     }
     if progress is None:

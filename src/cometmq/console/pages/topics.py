@@ -82,7 +82,7 @@ class Row:
 
     @property
     def error(self) -> CometMQError | None:
-        """Why not all of it is known, None if it is."""
+        """Why a part of the row is unknown, None if all of it is known."""
         return self.stats.error or self.route.error
 
     @property

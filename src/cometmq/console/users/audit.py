@@ -112,7 +112,7 @@ class AuditLog:
         self.entries.append(entry)
 
     async def refuse(self, who: str, role: str, address: str, what: str) -> None:
-        """Append that something was refused; the same within REFUSALS_S is counted, not written.
+        """Append a refusal; repetitions within REFUSALS_S are counted, not written.
 
         Otherwise an account without any right could fill the log until the actions of others are
         gone. If the log cannot be written, the refusal stands all the same.

@@ -66,9 +66,9 @@ class Session:
 class Sessions:
     """Holds the sessions by the hash of their cookie, the one used longest ago first.
 
-    For the loop's thread only. Beyond MAX_SESSIONS_OF_ACCOUNT of an account, its session used longest ago
-    ends; beyond MAX_SESSIONS the one of all that was used longest ago. `on_limit` gets the name of the
-    limit that ended one.
+    For the loop's thread only. Beyond MAX_SESSIONS_OF_ACCOUNT of an account, its session used
+    longest ago ends; beyond MAX_SESSIONS of all accounts, the session used longest ago ends.
+    `on_limit` gets the name of the limit that ended one.
     """
 
     def __init__(

@@ -315,12 +315,12 @@ async def progress_of(console: Console, group: str) -> Known[GroupProgress]:
 
 @dataclass(frozen=True, slots=True)
 class Pops:
-    """Shows what a group has popped, by topic. `untold` has the addresses of brokers that do not know the question,
+    """Shows what a group has popped, by topic. `unreported` has the addresses of brokers that do not know the question,
     as Java's.
     """
 
     topics: Sequence[PoppedTopic]
-    untold: tuple[str, ...] = ()
+    unreported: tuple[str, ...] = ()
 
 
 async def pops_of(console: Console, group: str) -> Known[Pops]:
@@ -334,8 +334,8 @@ async def pops_of(console: Console, group: str) -> Known[Pops]:
         told = await _of_group(console, group, await at_brokers(console, of_broker))
         if told.value is None:
             return Known(None, told.error)
-        untold = tuple(sorted(at for at, part in told.value.items() if part == ()))
-        return Known(Pops(joined_pops(told.value.values()), untold), told.error)
+        unreported = tuple(sorted(at for at, part in told.value.items() if part == ()))
+        return Known(Pops(joined_pops(told.value.values()), unreported), told.error)
 
     return await console.recent.get(("group", "pops", group), 1.0, ask)
 

@@ -159,7 +159,7 @@ class Archive:
         return self.state.all_schemas()
 
     def schema(self, number: int | None = None) -> Schema:
-        """Return the schema of a number, of new files if none is given."""
+        """Return the schema with a number, or the schema of new files if no number is given."""
         return self.schemas[self.state.form if number is None else number]
 
     def schemas_of(self, hours: Iterable[Hour]) -> dict[Location, Schema]:

@@ -180,8 +180,8 @@ class SafeRange(msgspec.Struct, frozen=True):
 class Layout:
     """Names the parts of the archive in the directory `path`.
 
-    commits: the last commits, of which the latest may have to be carried out still. pending: a commit
-    that an earlier version has left so.
+    commits: the last commits, of which the latest may have to be carried out still. pending: a
+    commit of an earlier version, which has to be carried out still.
     """
 
     def __init__(self, path: str | os.PathLike[str] | Location) -> None:

@@ -52,7 +52,7 @@ def offsets_source(stored: Iterable[int | None]) -> str:
 
 
 @dataclass(frozen=True)
-class Told:
+class Basis:
     """Holds what the expressions need besides the row.
 
     sent_by, consumed_by: OFFSETS, TRACE or LEDGER; the second by group.
@@ -79,10 +79,10 @@ class Told:
 class Numbers:
     """Computes how often a row counts as sent, stored, archived and consumed."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, basis: Basis) -> None:
         from pyspark.sql import functions as f
 
-        self._told = told
+        self._basis = basis
         # A message that is known only from evidence has no offset.
         self.only_evidence = f.col("queue_offset").isNull()
         self.stored = (
@@ -92,16 +92,16 @@ class Numbers:
         )
         self.archived = f.coalesce("archive_count", f.lit(0))
         first_copy = self.only_evidence | (f.col("copy") == 1)
-        if told.sent_by == OFFSETS:
+        if basis.sent_by == OFFSETS:
             self.sent = f.when(self.only_evidence, 0).otherwise(f.greatest(f.lit(1), self.stored))
         else:
             self.sent = f.when(first_copy & (f.col("sent") > 0), 1).otherwise(0)
-        self.consumed = [self._consumed(at, group) for at, group in enumerate(told.config.groups)]
+        self.consumed = [self._consumed(at, group) for at, group in enumerate(basis.config.groups)]
 
     def _consumed(self, at: int, group: str) -> Any:
         from pyspark.sql import functions as f
 
-        if self._told.consumed_by[group] != OFFSETS:
+        if self._basis.consumed_by[group] != OFFSETS:
             known = (self.stored > 0) & (f.col("copy") <= f.col(f"{CONSUMED}_{at}"))
             return f.when(known, self.stored).otherwise(0)
         done = (
@@ -143,9 +143,9 @@ class Differences:
     `difference, grp, cause, explained, count`.
     """
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
-        self._numbers = Numbers(told)
+    def __init__(self, basis: Basis) -> None:
+        self._basis = basis
+        self._numbers = Numbers(basis)
         # Whether each of the differences holds.
         self._holds: list[Any] = []
 
@@ -161,7 +161,7 @@ class Differences:
             *self._of_archive(),
             self._key_twice(),
         ]
-        for at, group in enumerate(self._told.config.groups):
+        for at, group in enumerate(self._basis.config.groups):
             structs += [
                 self._not_consumed(at, group),
                 self._consumed_twice(at, group),
@@ -184,13 +184,13 @@ class Differences:
         for condition, said, explains in reversed(cases):
             cause = f.when(condition, said).otherwise(cause)
             explained = f.when(condition, explains).otherwise(explained)
-        for at, rule in reversed(list(enumerate(self._told.config.rules))):
+        for at, rule in reversed(list(enumerate(self._basis.config.rules))):
             if rule.difference == difference:
                 applies = ~explained & f.coalesce(f.col(f"rule_{at}"), f.lit(False))
                 cause = f.when(applies, rule.cause).otherwise(cause)
                 explained = explained | applies
-        if self._told.config.fail_on:
-            refused = f.coalesce(cause.isin(self._told.config.fail_on), f.lit(False))
+        if self._basis.config.fail_on:
+            refused = f.coalesce(cause.isin(self._basis.config.fail_on), f.lit(False))
             explained = explained & ~refused
         told = f.struct(
             f.lit(difference).alias("difference"),
@@ -238,11 +238,11 @@ class Differences:
     def _not_stored(self) -> Any:
         from pyspark.sql import functions as f
 
-        told = self._told
+        basis = self._basis
         sent_ms = f.col("sent_ms")
         known = (f.col("sent") > 0) | (f.col("send_failed") > 0)
-        is_due = f.col("due_ms") < told.settled_ms
-        expired = sent_ms <= _by_topic(told.expired_ms)
+        is_due = f.col("due_ms") < basis.settled_ms
+        expired = sent_ms <= _by_topic(basis.expired_ms)
         return self._struct(
             a.NOT_STORED,
             self._numbers.only_evidence & known,
@@ -258,7 +258,7 @@ class Differences:
                 (f.col("recalled") > 0, "recalled by its sender", True),
                 ((f.col("delayed_send") > 0) & ~is_due, "delayed, not due yet", True),
                 (f.col("delayed_send") > 0, "delayed, and overdue", False),
-                (sent_ms > told.cut_ms, "sent after the cut", True),
+                (sent_ms > basis.cut_ms, "sent after the cut", True),
                 (expired, "expired before it was archived", True),
             ],
         )
@@ -266,8 +266,8 @@ class Differences:
     def _not_sent(self) -> Any:
         from pyspark.sql import functions as f
 
-        told, n = self._told, self._numbers
-        if told.sent_by == OFFSETS:
+        basis, n = self._basis, self._numbers
+        if basis.sent_by == OFFSETS:
             return f.lit(None).cast(STRUCT)
         stored_ms = f.unix_millis("store_time")
         holds = (n.stored > 0) & (f.col("copy") == 1) & (f.coalesce("sent", f.lit(0)) == 0)
@@ -278,13 +278,13 @@ class Differences:
                 (f.col("send_failed") > 0, "its sender got an error", True),
                 (f.col("origin").isNotNull(), f.col("origin"), True),
                 (
-                    f.col("untraced") & f.lit(told.sent_by == TRACE),
+                    f.col("untraced") & f.lit(basis.sent_by == TRACE),
                     "not traced: TRACE_ON is false",
                     True,
                 ),
-                (stored_ms > told.settled_ms, "stored just before the cut", True),
+                (stored_ms > basis.settled_ms, "stored just before the cut", True),
                 (
-                    stored_ms < _by_topic(told.first_sent_ms),
+                    stored_ms < _by_topic(basis.first_sent_ms),
                     "stored before the first record of a send",
                     True,
                 ),
@@ -321,7 +321,7 @@ class Differences:
     def _of_archive(self) -> list[Any]:
         from pyspark.sql import functions as f
 
-        if self._told.config.archive is None:
+        if self._basis.config.archive is None:
             return []
         log, archive = f.col("log_count"), f.col("archive_count")
         behind = f.col("archived_to").isNull() | (f.col("queue_offset") >= f.col("archived_to"))
@@ -352,15 +352,15 @@ class Differences:
     def _not_consumed(self, at: int, group: str) -> Any:
         from pyspark.sql import functions as f
 
-        told, n = self._told, self._numbers
+        basis, n = self._basis, self._numbers
         committed = f.col(f"committed_{at}")
         behind = f.col("queue_offset") >= committed
-        by_offsets = told.consumed_by[group] == OFFSETS
-        if by_offsets or group in told.placed:
+        by_offsets = basis.consumed_by[group] == OFFSETS
+        if by_offsets or group in basis.placed:
             # A group without an offset of a queue has consumed nothing of it so far, so everything
             # counts from the beginning.
             behind = behind | committed.isNull()
-        fresh = f.unix_millis("store_time") > told.settled_ms
+        fresh = f.unix_millis("store_time") > basis.settled_ms
         cases: list[Case] = [
             (~f.col(f"wanted_{at}"), "not subscribed", True),
             (
@@ -396,15 +396,15 @@ class Differences:
     def _consumed_only(self, at: int, group: str) -> Any:
         from pyspark.sql import functions as f
 
-        told = self._told
+        basis = self._basis
         count = f.col(f"{CONSUMED}_{at}")
         return self._struct(
             a.CONSUMED_ONLY,
             self._numbers.only_evidence & (count > 0),
             [
-                (f.col("done_ms") > told.cut_ms, "consumed after the cut", True),
+                (f.col("done_ms") > basis.cut_ms, "consumed after the cut", True),
                 (
-                    f.col("done_ms") < _by_topic(told.expired_ms),
+                    f.col("done_ms") < _by_topic(basis.expired_ms),
                     "expired before it was archived",
                     True,
                 ),

@@ -21,9 +21,9 @@ from cometmq.pipelines.audit.causes import (
     LEDGER,
     OFFSETS,
     TRACE,
+    Basis,
     Differences,
     Numbers,
-    Told,
     offsets_source,
 )
 from cometmq.pipelines.audit.found import Found
@@ -68,7 +68,7 @@ class Comparison:
     A round of a stream compares a part. It overrides the methods that choose what is read, and that
     add what earlier rounds know (`stream_round`).
 
-    `cut` and `told` are set by `found`, for the report.
+    `cut` and `basis` are set by `found`, for the report.
     """
 
     def __init__(self, config: Config, context: Context, log: MessageLog) -> None:
@@ -112,11 +112,11 @@ class Comparison:
             )
 
         said = {
-            "sent": named(self.told.sent_by, ledgers[0], "offsets that brokers have given"),
+            "sent": named(self.basis.sent_by, ledgers[0], "offsets that brokers have given"),
             "stored": self._log.what,
             "archived": self._config.archive or "no archive is named",
         }
-        for group, by in self.told.consumed_by.items():
+        for group, by in self.basis.consumed_by.items():
             offsets = offsets_source(self.cut.committed.get(group, {}).values())
             said[f"consumed by {group}"] = named(by, ledgers[1], offsets)
         return said
@@ -174,7 +174,7 @@ class Comparison:
         return evidence
 
     def _expired_ms(self, oldest_ms: Mapping[MessageQueue, int]) -> dict[str, int]:
-        """Return `Told.expired_ms`. oldest_ms: of the messages that were read of each queue."""
+        """Return `Basis.expired_ms`. oldest_ms: of the messages that were read of each queue."""
         expired_ms: dict[str, int] = {}
         for queue in self._shortened():
             oldest = oldest_ms.get(queue, self.cut_ms)
@@ -190,8 +190,8 @@ class Comparison:
 
     def _summed(self, judged: Any) -> list[Found]:
         """Return the rows and the evidence of others, each with its verdict, by place and cause."""
-        differences = Differences(self.told).column()
-        return [Found(*row) for row in grouped(judged, self.told, differences).collect()]
+        differences = Differences(self.basis).column()
+        return [Found(*row) for row in grouped(judged, self.basis, differences).collect()]
 
     # Inside
 
@@ -233,7 +233,7 @@ class Comparison:
         )
         self._sources = self._open()
         self._places, self._count = self._read_places()
-        self.told = self._look()
+        self.basis = self._look()
 
     def _open(self) -> Sources:
         """Open ledgers and archive before the log is read to its end, so that the log has all that
@@ -270,12 +270,12 @@ class Comparison:
         kinds = blocks.kinds_of(log, archived)
         self._kinds, self._log_sums = kinds, log
         as_logged = blocks.in_blocks(spark, logged, kinds, (Kind.BOTH, Kind.LOG))
-        places = rows.told_places(as_logged)
+        places = rows.places_of_blocks(as_logged)
         count = sum(log[b].messages for b, kind in kinds.items() if kind in (Kind.BOTH, Kind.LOG))
         others: list[Any] = []
         if archive is not None and Kind.ARCHIVE in kinds.values():
             as_archived = blocks.in_blocks(spark, archive, kinds, (Kind.ARCHIVE,))
-            others.append(rows.told_places(as_archived))
+            others.append(rows.places_of_blocks(as_archived))
         if Kind.MIXED in kinds.values():
             mixed_log, mixed_archive = (
                 None
@@ -329,7 +329,7 @@ class Comparison:
                     complete.add(block)
         return complete
 
-    def _look(self) -> Told:
+    def _look(self) -> Basis:
         """Return the sums over all places."""
         notes = self._sources.notes
         seen = self._seen()
@@ -347,7 +347,7 @@ class Comparison:
             self.cut_ms = max((row.newest_ms or 0 for row in seen.values()), default=0)
         oldest_ms = {q: row.oldest_ms for q, row in seen.items() if row.oldest_ms is not None}
         self.newest_ms = {q: row.newest_ms for q, row in seen.items() if row.newest_ms is not None}
-        return Told(
+        return Basis(
             self._config,
             self._said_by(self._config.sent),
             {group: self._said_by(self._config.consumed) for group in self._config.groups},
@@ -382,13 +382,13 @@ class Comparison:
             whole = self._keep(whole)
         known = ev.by_id(self._known_evidence(whole), config.groups)
         evidence = self._keep(self._of_messages(known))
-        self.told = replace(self.told, first_sent_ms=self._first_sent_ms(evidence))
+        self.basis = replace(self.basis, first_sent_ms=self._first_sent_ms(evidence))
         joined = _joined(whole, evidence).where("late is null or not late")
         counts = [name for name in evidence.columns if not name.endswith(("_id", "topic", "_ms"))]
         return self._summed(joined.fillna(0, counts))
 
     def _known_evidence(self, whole: Any) -> Any:
-        config, evidence, told = self._config, self._evidence, self.told
+        config, evidence, basis = self._config, self._evidence, self.basis
         known = whole.where("copy = 1")
         members = None
         if self._has_batches:
@@ -396,16 +396,16 @@ class Comparison:
             members = self._keep(batch_ids.batches(ids))
         by_key = whole.where("key_copy = 1").select("topic", "msg_id", "key")
         frames = [evidence.retried(at, group) for at, group in enumerate(config.groups)]
-        if config.groups or told.sent_by != OFFSETS:
+        if config.groups or basis.sent_by != OFFSETS:
             frames.append(evidence.delayed())
-        if told.sent_by != OFFSETS:
+        if basis.sent_by != OFFSETS:
             frames.append(evidence.halves())
         sent, consumed = config.sent_ledger(), config.consumed_ledger()
         if config.trace_topic:
             events = self._keep(evidence.traces())
-            if told.sent_by == TRACE:
+            if basis.sent_by == TRACE:
                 frames.append(evidence.sent_by_trace(events))
-            if TRACE in told.consumed_by.values():
+            if TRACE in basis.consumed_by.values():
                 ids = batch_ids.known_ids(known, members)
                 frames.append(evidence.consumed_by_trace(events, ids))
         if sent is not None:
@@ -441,7 +441,7 @@ def _joined(whole: Any, evidence: Any) -> Any:
     return whole.join(little, by, "left").unionByName(others, allowMissingColumns=True)
 
 
-def grouped(joined: Any, told: Told, differences: Any, *by: str) -> Any:
+def grouped(joined: Any, basis: Basis, differences: Any, *by: str) -> Any:
     """Return the fields of Found, grouped by place and by difference, and the columns `by` by which
     they are divided, too.
 
@@ -449,7 +449,7 @@ def grouped(joined: Any, told: Told, differences: Any, *by: str) -> Any:
     """
     from pyspark.sql import functions as f
 
-    numbers = Numbers(told)
+    numbers = Numbers(basis)
     counted = {"sent": numbers.sent, "stored": numbers.stored, "archived": numbers.archived} | {
         f"consumed_{at}": column for at, column in enumerate(numbers.consumed)
     }

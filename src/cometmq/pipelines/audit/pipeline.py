@@ -37,4 +37,4 @@ def run(config: Config, context: Context, stopped: threading.Event | None = None
         closing(Comparison(config, context, log)) as audit,
     ):
         found = audit.found()
-        return make_report(started, config, audit.told, audit.cut, audit.what(), found)
+        return make_report(started, config, audit.basis, audit.cut, audit.what(), found)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cometmq.pipelines.audit.causes import Told
+from cometmq.pipelines.audit.causes import Basis
 from cometmq.pipelines.audit.figures import balance_figure, difference_figure
 from cometmq.pipelines.audit.found import Found
 from cometmq.pipelines.audit.rows import Bounds
@@ -162,7 +162,7 @@ class Report(BaseReport):
 def make_report(
     started: datetime,
     config: Config,
-    told: Told,
+    basis: Basis,
     cut: Bounds,
     evidence: Mapping[str, str],
     found: Collection[Found],
@@ -185,7 +185,7 @@ def make_report(
         cells=cells,
         differences=differences,
         evidence=dict(evidence),
-        cut_at=datetime.fromtimestamp(told.cut_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        cut_at=datetime.fromtimestamp(basis.cut_ms / 1000, UTC).isoformat(timespec="milliseconds"),
         cut=_cut(config, cut),
         waiting=_differences(waiting),
     )

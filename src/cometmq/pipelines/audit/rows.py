@@ -205,7 +205,7 @@ def places(logged: Any, archive: Any | None, known_files: Sequence[str] | None) 
     )
 
 
-def told_places(rows: Any) -> Any:
+def places_of_blocks(rows: Any) -> Any:
     """Return the rows of `in_blocks` as `places` would: each is there once, with nothing wrong."""
     from pyspark.sql import functions as f
 

@@ -46,9 +46,9 @@ class Timing(NamedTuple):
 
 
 class End(NamedTuple):
-    """How a driver ended. alive_until_s: its last sign of life, by the steady clock. is_final: no restart
-    could help. is_given_wrong: none could if this configuration has never worked. is_clean: it came to the
-    end of its work.
+    """How a driver ended. alive_until_s: its last sign of life, by the steady clock. is_final: no
+    restart could help. is_given_wrong: no restart could help if this configuration has never
+    worked. is_clean: it came to the end of its work.
     """
 
     status: int

@@ -64,7 +64,7 @@ class UserRequestHeader(Header):
 
 
 class ListUsersRequestHeader(Header):
-    """Code 3005: of those whose names contain `filter`."""
+    """Code 3005: the users whose names contain `filter`."""
 
     filter: str | None = None
 
@@ -76,7 +76,7 @@ class AclRequestHeader(Header):
 
 
 class DeleteAclRequestHeader(Header):
-    """Code 3008: what is said of one resource, or of all without it."""
+    """Code 3008: a subject's policies for one resource, or for all if none is named."""
 
     subject: str
     policy_type: str | None = None
@@ -84,7 +84,7 @@ class DeleteAclRequestHeader(Header):
 
 
 class ListAclsRequestHeader(Header):
-    """Code 3010: of those whose subjects and resources contain these."""
+    """Code 3010: the policies whose subjects and resources contain these texts."""
 
     resource_filter: str | None = None
     subject_filter: str | None = None
@@ -100,7 +100,7 @@ class UserInfo(Body, omit_defaults=True):
 
 
 class PolicyEntryInfo(Body, omit_defaults=True):
-    """Says of one resource what is allowed or denied."""
+    """Says what is allowed or denied for one resource."""
 
     resource: str | None = None
     actions: list[str] | None = None

@@ -111,10 +111,11 @@ class PopTopic(Body):
 class PoppedMessage(Body):
     """Says what became of one message in a group: one of HIDDEN, ACKNOWLEDGED, DONE and UNPOPPED.
 
-    ACKNOWLEDGED is one behind messages that are not done, DONE one that the committed offset has passed. A hidden
-    one has `popped_ms` and `until_ms`, and `client_id` or `address` of the client that got it, empty if the broker
-    does not know any more. `before` counts the messages of the queue that are popped earlier than an unpopped one.
-    `delivered` counts the deliveries in order; -1 is one of a group that does not pop in order.
+    An ACKNOWLEDGED message lies behind messages that are not done, a DONE one before the committed
+    offset. A hidden one has `popped_ms` and `until_ms`, and `client_id` or `address` of the client
+    that got it, empty if the broker does not know any more. `before` counts the messages of the
+    queue that are popped earlier than an unpopped one. `delivered` counts the deliveries in order;
+    -1 is one of a group that does not pop in order.
     """
 
     state: str
@@ -128,8 +129,8 @@ class PoppedMessage(Body):
 
 
 class PopProgress(Body):
-    """The answer to code 30005; `now_ms` is the broker's time. `message` is null for one of a topic that the
-    group has never popped.
+    """The answer to code 30005; `now_ms` is the broker's time. `message` is null if the group has
+    never popped its topic.
     """
 
     now_ms: Int64 = 0

@@ -1,8 +1,8 @@
 """Ask brokers for users and their policies, and remember them for a while.
 
-Users and policies live at the brokers of a cluster, where `mqadmin createUser` and its siblings put them
-(Java: ProxyAuthenticationMetadataProvider, ClusterMetadataService). A change is in force here within
-REMEMBER_S. A user whom no broker can vouch for is not served.
+Users and policies live at the brokers of a cluster, where `mqadmin createUser` and its siblings put
+them (Java: ProxyAuthenticationMetadataProvider, ClusterMetadataService). A change is in force here
+within REMEMBER_S. A user is not served while no broker can say who it is.
 """
 
 from __future__ import annotations

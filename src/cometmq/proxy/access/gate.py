@@ -5,8 +5,8 @@ A client signs the text of its header x-mq-date-time and nothing else:
     authorization: MQv2-HMAC-SHA1 Credential=NAME[/REGION/SERVICE], SignedHeaders=x-mq-date-time,
                    Signature=HEX(HMAC-SHA1(secret key, x-mq-date-time))
 
-So everybody who sees the header can send it again, with any call: TLS keeps it secret, and
-grpcSignatureMaxAgeSeconds bounds for how long it is taken.
+So anybody who sees the header can send it again, with any call: TLS keeps the header secret, and
+grpcSignatureMaxAgeSeconds bounds its age.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SEEN: Final = (Action.PUB, Action.SUB, Action.GET)
 
 
 class Need(NamedTuple):
-    """Says that a call needs one of these rights to a resource."""
+    """Names a resource and the rights of which a call needs one."""
 
     kind: ResourceKind
     name: str

@@ -1,4 +1,6 @@
-"""The limits of a proxy that no setting changes, and where it serves; `keys.py` has Java's keys."""
+"""Hold the address of a proxy, and the limits that no setting changes; `keys.py` has Java's
+keys.
+"""
 
 from __future__ import annotations
 

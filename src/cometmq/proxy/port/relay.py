@@ -1,8 +1,8 @@
 """Relay the bytes of a client's connection to gRPC's own server and back.
 
-A side whose peer does not read is not fed: the other side stops reading, so one connection holds
-the bytes of two reads of a socket in each direction. The end of one direction is passed on; when
-one side is lost, the other one is closed once what it has to write is written.
+When the peer of one side does not read, the other side stops reading, so one connection holds the
+bytes of two reads of a socket in each direction. The end of one direction is passed on; when one
+side is lost, the other one is closed once what it has to write is written.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Side(asyncio.Protocol):
         return self._is_lost
 
     def join(self, other: Side) -> None:
-        """Begin to pass bytes on to `other`: those that have come, and those that come."""
+        """Pass bytes on to `other` from now on: those that have come already, and those that
+        follow.
+        """
         self._other = other
         assert other.transport is not None, "both sides are connected"
         if not other.transport.is_closing():
@@ -80,7 +82,9 @@ class Side(asyncio.Protocol):
                 self.unsent_since = asyncio.get_running_loop().time()
 
     def end_writing(self) -> None:
-        """Write no more; without a way to say so (TLS has none), close."""
+        """End this direction. Close where the end of one direction cannot be announced, as in
+        TLS.
+        """
         transport = self.transport
         assert transport is not None, "it is connected"
         if transport.is_closing():

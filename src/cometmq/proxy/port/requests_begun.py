@@ -41,8 +41,9 @@ class _Request:
 class RequestsBegun:
     """Counts for one connection. `held_bytes` may be more than the library holds, never less.
 
-    A message longer than `longest_bytes` is not counted: the library refuses it by its length. `on_change` is called
-    with each change of `held_bytes`. Bytes that are no HTTP/2 are counted somehow; the library ends the connection.
+    A message longer than `longest_bytes` is not counted: the library refuses it by its length.
+    `on_change` is called with each change of `held_bytes`. For bytes that are not HTTP/2 the count
+    means nothing; the library ends the connection.
     """
 
     def __init__(self, longest_bytes: int, on_change: Callable[[int], None]) -> None:

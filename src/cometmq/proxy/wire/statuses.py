@@ -77,6 +77,8 @@ def status_of(error: CometMQError) -> wire.Status:
 
 
 def of_all(each: list[wire.Status]) -> wire.Status:
-    """Return the status of an answer with several entries: that of its entries, if they all have the same."""
+    """Return the status of an answer with several entries: the status of the entries if all have
+    the same one.
+    """
     codes = {one.code for one in each}
     return each[0] if len(codes) == 1 else status(wire.MULTIPLE_RESULTS)

@@ -86,8 +86,8 @@ class HttpServer:
     """Serves pages on `host:port`; port 0 takes a free one. For the loop's thread only.
 
     `port_key` is the configuration key that an error names if the port is taken. A page whose path
-    ends with a slash also serves all paths below it. With `protection` the pages are for the peers
-    that it admits, but for those that were added for all.
+    ends with a slash also serves all paths below it. With `protection` only the peers that it
+    admits get pages, except the pages that were added `for_all`.
     """
 
     def __init__(
@@ -197,7 +197,8 @@ class HttpServer:
 
     def admit(self, connection: _HttpConnection) -> str:
         """Admit a new connection, if necessary in the place of another; return why it may not ask,
-        or "". One that is not admitted, as `is_open` shows, has no time to read the reason.
+        or "". At the limit of open descriptors the connection is closed at once (`is_open`),
+        before its peer can read a reason.
         """
         asking = [other for other in self._connections if not other.is_answered]
         refusal = ""

@@ -71,7 +71,7 @@ class SharedLog:
             return [self._own("warning", "full log file cannot be renamed", told)] if why else []
 
         self._writer = LineWriter(
-            _STANDARD_ERROR if file is None else file, tell_lost=lost, more=more
+            _STANDARD_ERROR if file is None else file, describe_lost=lost, more=more
         )
 
     def relay(self, name: str, line: str) -> None:

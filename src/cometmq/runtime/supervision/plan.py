@@ -58,7 +58,7 @@ class Plan:
 def become_supervisor(plan: Plan, shown: list[str]) -> NoReturn:
     """Replace this process by a supervisor of the plan; its number stays.
 
-    `shown` is added to the command line, for those who look at a list of processes.
+    `shown` is added to the command line, for people who look at a list of processes.
     """
     data = plan.to_json().encode()
     assert len(data) <= _MOST_BYTES, "a pipe holds the plan of as many processes as may be"

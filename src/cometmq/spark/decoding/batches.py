@@ -96,8 +96,8 @@ class SchemaIds:
 
 
 class Sample:
-    """Takes bodies until there are `count`, or MOST_SAMPLED_BYTES of them: whoever infers a schema holds all
-    of them, as objects of ten times their bytes. It can be pickled.
+    """Takes bodies until there are `count`, or MOST_SAMPLED_BYTES of them: the code that infers a
+    schema holds all of them, as objects of ten times their bytes. It can be pickled.
     """
 
     def __init__(self, count: int) -> None:

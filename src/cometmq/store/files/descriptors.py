@@ -95,7 +95,9 @@ def make_sure_of_numpy() -> None:
 
 
 def starved(what: object, error: OSError) -> StoreStarvedError:
-    """Return the error for what had no free descriptor, with the limit and the remedy."""
+    """Return the error for an operation that found no free descriptor, with the limit and the
+    remedy.
+    """
     remedy = "try again in a moment"
     if error.errno == errno.EMFILE:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""Say as StoreErrors what the operating system refused, with the path and the remedy."""
+"""Turn errors of the operating system into StoreErrors with the path and the remedy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def named_errors(path: Path) -> Iterator[None]:
 
 
 def full_error(path: Path, size: int | None) -> StoreFullError:
-    """Return the error of a disk that has no room for `size` bytes; None: a write of any size."""
+    """Return the error of a disk that has no room for `size` bytes, or with None for a write of
+    any size.
+    """
     what = "a write" if size is None else f"{size} bytes"
     return StoreFullError(
         f"{path}: the disk has no room for {what}; free space there, shorten fileReservedTime, "

@@ -1,6 +1,6 @@
 """Keep the index: which messages have a key (Java: IndexService).
 
-Its files are named by their time of creation. The index is built behind the log, in batches:
+Its files are named after their time of creation. The index is built behind the log, in batches:
 `build` reads what the log has gained since the last call, so an append does nothing for the index.
 The last entry of the index says how far it covers the log, and everything behind that is indexed
 again from the log. So a part that is dropped, or the whole directory, comes back as it was.

@@ -67,8 +67,8 @@ class RecordBatch:
 class BatchScan:
     """Finds the same records as LogScan, with the same `end` and `reason`, in batches.
 
-    `end` lies behind the batch at hand already. Nothing at `log_end` or behind is looked at, which
-    must be the end of a record or of a file.
+    While a batch is handled, `end` already lies behind it. `log_end` must be the end of a record
+    or of a file; nothing from there on is looked at.
     """
 
     def __init__(

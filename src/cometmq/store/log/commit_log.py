@@ -213,7 +213,7 @@ class CommitLog:
 
     def call_before_append(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, in the store's thread, when the next record becomes readable or is
-        about to be written: so look at `readable_end` again after the call under way.
+        about to be written: so read `readable_end` once the present call has returned.
 
         Appends pay nothing for it: they find that the room is used up, and make room.
         """

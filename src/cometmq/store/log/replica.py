@@ -47,8 +47,8 @@ class ReplicaLog:
         """Append bytes that lie at `offset` in the master's log.
 
         Raises StoreError if they do not continue this log or are no records, and what
-        `CommitLog.append_bytes` raises. Then none of them is taken; only if a file cannot be made,
-        those in front of it may be: `end` says which bytes are missing.
+        `CommitLog.append_bytes` raises. Then it takes none of them, unless a file cannot be made:
+        it may have taken the bytes in front of that file, and `end` says which are missing.
         """
         tail = self._tail
         if not tail:

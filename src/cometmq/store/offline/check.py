@@ -40,8 +40,8 @@ class Area(Enum):
 
 
 class Finding(NamedTuple):
-    """Describes something that is not as it should be. `position` is in the file. `by_start` says
-    that a start of the broker repairs it; otherwise only `cometmq store repair` does.
+    """Describes one fault of a store. `position` is in the file. `by_start` says that a start of
+    the broker repairs it; otherwise only `cometmq store repair` does.
     """
 
     area: Area

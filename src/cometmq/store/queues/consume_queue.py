@@ -262,7 +262,9 @@ class ConsumeQueue:
         return self.stored_units(queue_offset, count)
 
     def stored_units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]] | None:
-        """Return the same units as they lie on disk: with an extension tags codes are addresses."""
+        """Return the units that `units` returns as they lie on disk: with an extension their tags
+        codes are addresses.
+        """
         place = queue_offset * UNIT_SIZE
         file = self.files.find(place)
         if file is None:

@@ -152,9 +152,9 @@ def cannot_be(record: ScannedRecord, next_offset: int, last_place: int | None) -
     """Say whether a record's queue offset is impossible: the log has too few bytes for the messages
     that would be missing before the record.
 
-    `next_offset` is the one that its queue goes on with, `last_place` where the queue's last message
-    lies in the log, None if that is not known. No CRC covers a queue offset, and filling a queue up
-    to a wrong one would fill the disk.
+    `next_offset` is the offset with which its queue goes on, `last_place` where the queue's last
+    message lies in the log, None if that is not known. No CRC covers a queue offset, and filling a
+    queue up to a wrong one would fill the disk.
     """
     if last_place is None:
         # Each earlier message of the queue lay in the log, though retention may have removed it.

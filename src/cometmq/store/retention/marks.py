@@ -1,8 +1,9 @@
 """Find the first message that a file of the log must wait for: groups mark what may go.
 
-The offset that a group has committed in a queue is its mark: it needs no message below it any more.
-`cleanFileWaitsForGroups` names groups whose marks the cleaner waits for. A group says by its marks
-for which topics it does so; a queue of such a topic in which it has none counts as marked up to 0.
+The offset that a group has committed in a queue is its mark: the group needs no message below it
+any more. `cleanFileWaitsForGroups` names groups whose marks the cleaner waits for. A group says by
+its marks for which topics it does so; a queue of such a topic in which it has none counts as marked
+up to 0.
 """
 
 from __future__ import annotations

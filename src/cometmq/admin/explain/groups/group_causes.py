@@ -10,7 +10,7 @@ from cometmq.admin.explain.disk import nothing_registered
 from cometmq.admin.explain.groups import member_causes
 from cometmq.admin.explain.groups.group_facts import GroupFacts
 from cometmq.admin.explain.groups.group_lag import MOST_EVIDENCE, lag_evidence, waits
-from cometmq.admin.explain.inquiry import Told, number, shortened
+from cometmq.admin.explain.inquiry import Reported, number, shortened
 from cometmq.admin.explain.records import Cause, Evidence, Reason
 from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.admin.groups.records import RunningInfo
@@ -71,7 +71,7 @@ def _nothing_told(facts: GroupFacts) -> Reason:
     )
 
 
-def _broadcasting(facts: GroupFacts, told: Told[ConsumerConnection]) -> Reason:
+def _broadcasting(facts: GroupFacts, told: Reported[ConsumerConnection]) -> Reason:
     return Reason(
         Cause.BROADCASTING,
         Severity.OK,
@@ -194,7 +194,7 @@ def _not_subscribed(facts: GroupFacts) -> Iterator[Reason]:
             Cause.NOT_SUBSCRIBED,
             Severity.WARNING,
             Said.LAG_NOT_SUBSCRIBED(group=facts.group, topic=topic, count=count),
-            (*subscriptions_told(facts), *lag_evidence(facts, queues)),
+            (*reported_subscriptions(facts), *lag_evidence(facts, queues)),
             Remedy.NOT_SUBSCRIBED(group=facts.group, topic=topic),
         )
 
@@ -204,12 +204,12 @@ def _no_subscription(facts: GroupFacts, topic: str) -> Reason:
         Cause.NOT_SUBSCRIBED,
         Severity.WARNING,
         Said.GROUP_NOT_SUBSCRIBED(group=facts.group, topic=topic),
-        tuple(subscriptions_told(facts)),
+        tuple(reported_subscriptions(facts)),
         Remedy.NOT_SUBSCRIBED(group=facts.group, topic=topic),
     )
 
 
-def subscriptions_told(facts: GroupFacts) -> list[Evidence]:
+def reported_subscriptions(facts: GroupFacts) -> list[Evidence]:
     """Return the subscriptions that brokers report for the group; the topic is not among them."""
     return [
         told.shows(
@@ -222,7 +222,7 @@ def subscriptions_told(facts: GroupFacts) -> list[Evidence]:
 
 def _different_subscriptions(facts: GroupFacts) -> Iterator[Reason]:
     """Compare the subscriptions that members report; brokers keep the one that came last."""
-    by_choice: dict[tuple[str, ...], list[Told[RunningInfo]]] = {}
+    by_choice: dict[tuple[str, ...], list[Reported[RunningInfo]]] = {}
     for told in facts.members.values():
         choice = tuple(
             sorted(

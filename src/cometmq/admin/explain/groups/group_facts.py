@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from cometmq.admin.absent import Absent
 from cometmq.admin.brokers.room import Brokers
-from cometmq.admin.explain.inquiry import Inquiry, Place, Told, plural, request_text
+from cometmq.admin.explain.inquiry import Inquiry, Place, Reported, plural, request_text
 from cometmq.admin.explain.records import Unasked
 from cometmq.admin.explain.selecting import Sample, selected
 from cometmq.admin.groups.pops import POP, ask_pops
@@ -47,7 +47,7 @@ from cometmq.runtime.spelling import likely_meant
 
 T = TypeVar("T")
 
-Progress = tuple[QueueProgress, Told[dict[MessageQueue, OffsetWrapper]]]
+Progress = tuple[QueueProgress, Reported[dict[MessageQueue, OffsetWrapper]]]
 
 _FROM_LAST: Final = "CONSUME_FROM_LAST_OFFSET"
 _MOST_MEMBERS: Final = 100
@@ -68,24 +68,24 @@ class GroupFacts:
     places: Mapping[str, Place]
     # The topic in question, None for all topics of the group.
     topic: str | None = None
-    progress: dict[str, Told[dict[MessageQueue, OffsetWrapper]]] = field(default_factory=dict)
+    progress: dict[str, Reported[dict[MessageQueue, OffsetWrapper]]] = field(default_factory=dict)
     consume_per_s: float = 0.0
-    configs: dict[str, Told[SubscriptionGroupConfig]] = field(default_factory=dict)
-    settings: dict[str, Told[Mapping[str, str]]] = field(default_factory=dict)
-    online: dict[str, Told[ConsumerConnection]] = field(default_factory=dict)
+    configs: dict[str, Reported[SubscriptionGroupConfig]] = field(default_factory=dict)
+    settings: dict[str, Reported[Mapping[str, str]]] = field(default_factory=dict)
+    online: dict[str, Reported[ConsumerConnection]] = field(default_factory=dict)
     # Brokers that said that no member is connected.
-    offline: dict[str, Told[None]] = field(default_factory=dict)
-    members: dict[str, Told[RunningInfo]] = field(default_factory=dict)
+    offline: dict[str, Reported[None]] = field(default_factory=dict)
+    members: dict[str, Reported[RunningInfo]] = field(default_factory=dict)
     # Members that brokers name and that reported nothing, with why.
     silent: dict[str, str] = field(default_factory=dict)
-    topic_configs: dict[tuple[str, str], Told[TopicConfig]] = field(default_factory=dict)
+    topic_configs: dict[tuple[str, str], Reported[TopicConfig]] = field(default_factory=dict)
     # The lowest offset of each queue.
-    beginnings: dict[MessageQueue, Told[int]] = field(default_factory=dict)
-    forbidden: dict[tuple[str, str], Told[bool]] = field(default_factory=dict)
-    sent_back: dict[tuple[str, str], Told[BrokerStatsData]] = field(default_factory=dict)
-    samples: dict[MessageQueue, Told[Sample]] = field(default_factory=dict)
+    beginnings: dict[MessageQueue, Reported[int]] = field(default_factory=dict)
+    forbidden: dict[tuple[str, str], Reported[bool]] = field(default_factory=dict)
+    sent_back: dict[tuple[str, str], Reported[BrokerStatsData]] = field(default_factory=dict)
+    samples: dict[MessageQueue, Reported[Sample]] = field(default_factory=dict)
     # The group's messages in flight. Java's brokers do not report them.
-    popped: dict[str, Told[PopProgress]] = field(default_factory=dict)
+    popped: dict[str, Reported[PopProgress]] = field(default_factory=dict)
     # The names of all groups that brokers have.
     known_groups: set[str] = field(default_factory=set)
     # The results of `queues` and `behind` once all answers are there.
@@ -186,7 +186,7 @@ class GroupFacts:
         return not any(p.consumer_offset or p.pulled_offset for p, _ in self.queues())
 
     @property
-    def broadcasting(self) -> Told[ConsumerConnection] | None:
+    def broadcasting(self) -> Reported[ConsumerConnection] | None:
         """The answer that says that the group consumes by broadcasting, None if none does."""
         online = self.online.values()
         return next((told for told in online if told.value.message_model == "BROADCASTING"), None)
@@ -290,7 +290,7 @@ async def _of_broker(inquiry: Inquiry, facts: GroupFacts, address: str, topic: s
 
 async def _progress(
     inquiry: Inquiry, group: str, address: str, topic: str | None
-) -> Told[tuple[dict[MessageQueue, OffsetWrapper], float]] | None:
+) -> Reported[tuple[dict[MessageQueue, OffsetWrapper], float]] | None:
     async def ask() -> tuple[dict[MessageQueue, OffsetWrapper], float]:
         answer = await inquiry.servers.ask(
             address,
@@ -365,8 +365,8 @@ async def _not_begun(
             known.value[queue] = at
 
 
-def _with(told: Told[Any], value: T) -> Told[T]:
-    return Told(value, told.request, told.address, told.at_ms)
+def _with(told: Reported[Any], value: T) -> Reported[T]:
+    return Reported(value, told.request, told.address, told.at_ms)
 
 
 def _clients(facts: GroupFacts) -> list[str]:
@@ -475,7 +475,7 @@ async def _if(
     inquiry: Inquiry,
     address: str,
     question: Callable[[], Awaitable[BrokerStatsData]],
-) -> Told[BrokerStatsData] | None:
+) -> Reported[BrokerStatsData] | None:
     if not wanted:
         return None
     return await inquiry.ask(requests.VIEW_BROKER_STATS_DATA, address, question)

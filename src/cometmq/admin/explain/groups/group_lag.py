@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from cometmq.admin.explain.groups.group_facts import GroupFacts
-from cometmq.admin.explain.inquiry import Told, shortened
+from cometmq.admin.explain.inquiry import Reported, shortened
 from cometmq.admin.explain.records import Evidence
 from cometmq.admin.explain.texts import Said, Shown
 from cometmq.admin.groups.records import QueueProgress
@@ -45,7 +45,7 @@ def lag_evidence(facts: GroupFacts, queues: set[MessageQueue] | None = None) -> 
     ]
 
 
-def _consumed(progress: QueueProgress, told: Told[dict[MessageQueue, OffsetWrapper]]) -> str:
+def _consumed(progress: QueueProgress, told: Reported[dict[MessageQueue, OffsetWrapper]]) -> str:
     committed = told.value[progress.queue].consumer_offset
     if committed == progress.consumer_offset:
         return str(committed)

@@ -10,7 +10,7 @@ from typing import Final
 
 from cometmq.admin.explain.groups.group_facts import NOT_ASKED, GroupFacts
 from cometmq.admin.explain.groups.group_lag import MOST_EVIDENCE, lag_evidence, waits
-from cometmq.admin.explain.inquiry import Told, number, shortened
+from cometmq.admin.explain.inquiry import Reported, number, shortened
 from cometmq.admin.explain.records import Cause, Reason
 from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.admin.groups.records import QueueProgress, RunningInfo
@@ -273,7 +273,7 @@ def in_flight(facts: GroupFacts) -> Iterator[Reason]:
     )
 
 
-def _held(facts: GroupFacts) -> list[tuple[QueueProgress, Told[RunningInfo], ProcessQueueInfo]]:
+def _held(facts: GroupFacts) -> list[tuple[QueueProgress, Reported[RunningInfo], ProcessQueueInfo]]:
     """Return the queues in which messages wait, with their owners and the messages that these
     hold.
     """
@@ -285,7 +285,7 @@ def _held(facts: GroupFacts) -> list[tuple[QueueProgress, Told[RunningInfo], Pro
     ]
 
 
-def _full(told: Told[RunningInfo], info: ProcessQueueInfo) -> str:
+def _full(told: Reported[RunningInfo], info: ProcessQueueInfo) -> str:
     """Say which limit a member's flow control has reached in a queue, empty if none."""
     properties = told.value.properties
     messages = number(properties.get("pullThresholdForQueue"), _PULL_THRESHOLD)
@@ -313,7 +313,7 @@ def _is_storm(facts: GroupFacts) -> bool:
 
 
 def slow(facts: GroupFacts) -> Iterator[Reason]:
-    by_topic: dict[str, list[tuple[QueueProgress, Told[RunningInfo], ProcessQueueInfo]]] = {}
+    by_topic: dict[str, list[tuple[QueueProgress, Reported[RunningInfo], ProcessQueueInfo]]] = {}
     for progress, told, info in _held(facts):
         if _pulls_itself(told.value):
             continue

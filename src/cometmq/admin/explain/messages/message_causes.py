@@ -8,9 +8,9 @@ from typing import Final
 
 from cometmq.admin.explain.disk import local_time
 from cometmq.admin.explain.groups.group_causes import judge as judge_group
-from cometmq.admin.explain.groups.group_causes import subscriptions_told
+from cometmq.admin.explain.groups.group_causes import reported_subscriptions
 from cometmq.admin.explain.groups.group_facts import GroupFacts, Progress
-from cometmq.admin.explain.inquiry import Told, number, shortened
+from cometmq.admin.explain.inquiry import Reported, number, shortened
 from cometmq.admin.explain.messages.message_facts import MessageFacts, newest_copy
 from cometmq.admin.explain.messages.pop_causes import judge_popped, popped_evidence
 from cometmq.admin.explain.records import Cause, Delivery, Evidence, Reason
@@ -124,7 +124,7 @@ def _deleted(facts: MessageFacts) -> Reason | None:
     )
 
 
-def _delayed(facts: MessageFacts, told: Told[MessageExt]) -> Reason:
+def _delayed(facts: MessageFacts, told: Reported[MessageExt]) -> Reason:
     message = told.value
     due_ms = due(facts, message)
     place = {"broker": message.broker_name, "topic": facts.topic}
@@ -164,7 +164,7 @@ def due(facts: MessageFacts, message: MessageExt) -> int | None:
     return message.store_timestamp_ms + int(count) * _UNITS_MS[unit]
 
 
-def _half(facts: MessageFacts, told: Told[MessageExt]) -> Reason:
+def _half(facts: MessageFacts, told: Reported[MessageExt]) -> Reason:
     message = told.value
     info = facts.infos.get(told.address)
     undecided = None if info is None else info.value.get("transactionsUnresolved")
@@ -243,7 +243,7 @@ def _in_group(facts: MessageFacts, group: GroupFacts) -> tuple[Reason, Delivery]
     return _consumed_or_not(facts, group, copy, times)
 
 
-def _stored_ms(told: Told[MessageExt]) -> int:
+def _stored_ms(told: Reported[MessageExt]) -> int:
     return told.value.store_timestamp_ms
 
 
@@ -256,7 +256,7 @@ def _follows(later: MessageExt, earlier: MessageExt) -> bool:
 
 
 def _dead(
-    facts: MessageFacts, group: str, told: Told[MessageExt], times: int
+    facts: MessageFacts, group: str, told: Reported[MessageExt], times: int
 ) -> tuple[Reason, Delivery]:
     reason = Reason(
         Cause.DEAD_LETTERED,
@@ -273,7 +273,7 @@ def _dead(
     return reason, Delivery(group, reason.cause, "", times, None)
 
 
-def _failure(told: Told[MessageExt]) -> list[Evidence]:
+def _failure(told: Reported[MessageExt]) -> list[Evidence]:
     """Return what the member that failed has noted of the cause, if it has."""
     failure = told.value.failure
     if failure is None:
@@ -283,7 +283,7 @@ def _failure(told: Told[MessageExt]) -> list[Evidence]:
 
 
 def _retried(
-    facts: MessageFacts, group: str, told: Told[MessageExt], times: int
+    facts: MessageFacts, group: str, told: Reported[MessageExt], times: int
 ) -> tuple[Reason, Delivery]:
     due_ms = due(facts, told.value)
     failed = {"group": group, "count": times or 1}
@@ -337,7 +337,7 @@ class _Case:
 
     facts: MessageFacts
     group: GroupFacts
-    record: Told[MessageExt]
+    record: Reported[MessageExt]
     times: int
     # The member that the queue belongs to, and how far the group is in it.
     owner: str
@@ -374,7 +374,7 @@ class _Case:
 
 
 def _consumed_or_not(
-    facts: MessageFacts, group: GroupFacts, told: Told[MessageExt], times: int
+    facts: MessageFacts, group: GroupFacts, told: Reported[MessageExt], times: int
 ) -> tuple[Reason, Delivery]:
     message, name = told.value, group.group
     queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
@@ -402,7 +402,7 @@ def _consumed_or_not(
         )
         return case.outcome(Cause.CONSUMED, Severity.OK, said)
     if unsubscribed:
-        evidence += subscriptions_told(group)
+        evidence += reported_subscriptions(group)
         return case.outcome(
             Cause.NOT_SUBSCRIBED,
             Severity.WARNING,
@@ -456,7 +456,7 @@ def _not_pulled(case: _Case) -> tuple[Reason, Delivery]:
 def _popped(
     facts: MessageFacts,
     group: GroupFacts,
-    copy: Told[MessageExt],
+    copy: Reported[MessageExt],
     evidence: list[Evidence],
     owner: str,
 ) -> tuple[Reason, Delivery] | None:
@@ -486,7 +486,7 @@ def _popped(
     # A member that owns the queue pulls it, and its own figures say more about undelivered messages.
     if found is None or (found.state == "UNPOPPED" and owner):
         return None
-    place = Told(found, told.request, told.address, told.at_ms)
+    place = Reported(found, told.request, told.address, told.at_ms)
     verdict = judge_popped(name, message, place, facts.at_ms, is_retry=is_retry)
     return (
         Reason(

@@ -10,7 +10,7 @@ from typing import Final
 from cometmq.admin.absent import Absent
 from cometmq.admin.brokers.room import Brokers
 from cometmq.admin.explain.groups.group_facts import GroupFacts, ask_retries, collect, unknown_group
-from cometmq.admin.explain.inquiry import Inquiry, Place, Told
+from cometmq.admin.explain.inquiry import Inquiry, Place, Reported
 from cometmq.admin.groups.pops import ask_pops
 from cometmq.admin.messages.reading import address_of, records_of
 from cometmq.errors import IllegalArgumentError, ProtocolError
@@ -57,22 +57,22 @@ class MessageFacts:
     topic: str
     at_ms: int
     places: Mapping[str, Place]
-    infos: dict[str, Told[Mapping[str, str]]] = field(default_factory=dict)
+    infos: dict[str, Reported[Mapping[str, str]]] = field(default_factory=dict)
     # The commit-log offset of an offset id, and the broker that is named there.
     offset: int | None = None
     address: str = ""
-    copies: list[Told[MessageExt]] = field(default_factory=list)
+    copies: list[Reported[MessageExt]] = field(default_factory=list)
     # The copy that an index has, None while none has one.
-    indexed: Told[MessageExt] | None = None
-    delayed: list[Told[MessageExt]] = field(default_factory=list)
-    halves: list[Told[MessageExt]] = field(default_factory=list)
-    retried: dict[str, list[Told[MessageExt]]] = field(default_factory=dict)
-    dead: dict[str, list[Told[MessageExt]]] = field(default_factory=dict)
+    indexed: Reported[MessageExt] | None = None
+    delayed: list[Reported[MessageExt]] = field(default_factory=list)
+    halves: list[Reported[MessageExt]] = field(default_factory=list)
+    retried: dict[str, list[Reported[MessageExt]]] = field(default_factory=dict)
+    dead: dict[str, list[Reported[MessageExt]]] = field(default_factory=dict)
     groups: dict[str, GroupFacts] = field(default_factory=dict)
     # The answer about a group's newest copy; None if its broker does not know the request.
-    popped: dict[str, Told[PopProgress | None]] = field(default_factory=dict)
+    popped: dict[str, Reported[PopProgress | None]] = field(default_factory=dict)
     known_groups: int = 0
-    settings: dict[str, Told[Mapping[str, str]]] = field(default_factory=dict)
+    settings: dict[str, Reported[Mapping[str, str]]] = field(default_factory=dict)
 
 
 async def follow(
@@ -113,7 +113,7 @@ async def follow(
     return facts
 
 
-def newest_copy(facts: MessageFacts, group: str) -> Told[MessageExt]:
+def newest_copy(facts: MessageFacts, group: str) -> Reported[MessageExt]:
     """Return the copy that a group gets last: the one in a retry topic, unless the message was sent again since."""
     copies = (*facts.retried.get(group, ())[-1:], facts.copies[-1])
     return max(copies, key=lambda told: told.value.store_timestamp_ms)
@@ -187,7 +187,7 @@ async def _by_offset_id(inquiry: Inquiry, facts: MessageFacts, topic: str | None
     if told is None or told.value is None:
         return
     message = told.value
-    found = Told(message, told.request, told.address, told.at_ms)
+    found = Reported(message, told.request, told.address, told.at_ms)
     real = message.properties.get(p.REAL_TOPIC)
     if message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         facts.delayed.append(found)
@@ -234,7 +234,7 @@ def _refuse_batch(facts: MessageFacts) -> None:
 
 async def _sent_back(
     inquiry: Inquiry, facts: MessageFacts, topic: str, unique_id: str
-) -> list[Told[MessageExt]]:
+) -> list[Reported[MessageExt]]:
     """Return the copies of the message in a retry topic, among dead letters, or waiting for a retry.
 
     If a Java broker stored the batch's id with the message, the copies have only that id. The offset
@@ -252,14 +252,16 @@ async def _sent_back(
     return found
 
 
-def _merged(known: list[Told[MessageExt]], found: list[Told[MessageExt]]) -> list[Told[MessageExt]]:
+def _merged(
+    known: list[Reported[MessageExt]], found: list[Reported[MessageExt]]
+) -> list[Reported[MessageExt]]:
     by_id = {told.value.offset_msg_id: told for told in (*found, *known)}
     return sorted(by_id.values(), key=lambda told: told.value.store_timestamp_ms)
 
 
 async def _everywhere(
     inquiry: Inquiry, facts: MessageFacts, topic: str, unique_id: str
-) -> list[Told[MessageExt]]:
+) -> list[Reported[MessageExt]]:
     """Return the messages of a topic with a unique id, as the indexes of all brokers have them."""
     header = QueryMessageRequestHeader(
         topic=topic,
@@ -286,11 +288,11 @@ async def _everywhere(
             m for m in messages if m.topic == topic and unique_id in (m.unique_id, m.batch_msg_id)
         ]
 
-    async def at(address: str) -> list[Told[MessageExt]]:
+    async def at(address: str) -> list[Reported[MessageExt]]:
         told = await inquiry.ask(requests.QUERY_MESSAGE, address, lambda: query(address))
         if told is None:
             return []
-        return [Told(m, told.request, told.address, told.at_ms) for m in told.value]
+        return [Reported(m, told.request, told.address, told.at_ms) for m in told.value]
 
     answers = await asyncio.gather(*map(at, facts.places))
     found = [told for answer in answers for told in answer]

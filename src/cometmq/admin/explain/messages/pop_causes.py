@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cometmq.admin.explain.disk import local_time
-from cometmq.admin.explain.inquiry import Told
+from cometmq.admin.explain.inquiry import Reported
 from cometmq.admin.explain.records import Cause, Evidence
 from cometmq.admin.explain.texts import Remedy, Said, Shown
 from cometmq.model.message import MessageExt
@@ -26,7 +26,7 @@ class Verdict:
 
 
 def judge_popped(
-    group: str, message: MessageExt, told: Told[PoppedMessage], now_ms: int, *, is_retry: bool
+    group: str, message: MessageExt, told: Reported[PoppedMessage], now_ms: int, *, is_retry: bool
 ) -> Verdict:
     """Judge a message of a topic, or its copy in a retry topic (`is_retry`)."""
     found = told.value
@@ -87,7 +87,7 @@ def _hidden(group: str, message: MessageExt, found: PoppedMessage, now_ms: int) 
     )
 
 
-def popped_evidence(told: Told[PoppedMessage]) -> list[Evidence]:
+def popped_evidence(told: Reported[PoppedMessage]) -> list[Evidence]:
     """Return a broker's report of a message's place as evidence."""
     found = told.value
     shown = [told.shows(Shown.FIRST_NOT_DONE(), found.first_offset)]

@@ -87,7 +87,7 @@ def parts(text: str | None) -> list[str]:
 
 
 async def servers(run: Run, cluster: str | None, broker: str | None) -> list[str]:
-    """Return the brokers that keep access control: the masters and slaves, or the one."""
+    """Return the brokers to change: the cluster's masters and slaves, or the one broker."""
     exactly_one(brokerAddr=broker, clusterName=cluster)
     if broker is not None:
         return [broker]
@@ -134,7 +134,7 @@ async def update_user(
     cluster: Cluster = None,
     broker: Broker = None,
 ) -> None:
-    """Change what is given of a user."""
+    """Change the given fields of a user."""
     await run.change(
         f"change user {name}",
         await servers(run, cluster, broker),
@@ -198,7 +198,7 @@ async def copy_user(
         typer.Option("-u", "--usernames", metavar="NAME,…", help="Default: all."),
     ] = None,
 ) -> None:
-    """Make the users of one broker at another, or change those there."""
+    """Copy users from one broker to another, and change those that are there already."""
     chosen = parts(names) or None
     await run.change(
         f"copy {_named('user', chosen)} from {source}",
@@ -315,7 +315,7 @@ async def copy_acl(
         typer.Option("-s", "--subjects", metavar="User:NAME,…", help="Default: all."),
     ] = None,
 ) -> None:
-    """Make the policies of one broker at another, or change those there."""
+    """Copy policies from one broker to another, and change those that are there already."""
     chosen = parts(subjects) or None
     await run.change(
         f"copy {_named('policy', chosen)} from {source}",

@@ -150,7 +150,7 @@ async def update_global_white_addr(
     cluster: Cluster = None,
     broker: Broker = None,
 ) -> None:
-    """Say from which addresses requests need no signature."""
+    """Set the addresses from which requests need no signature."""
     await run.change(
         f"set the white addresses to {addresses}",
         await servers(run, cluster, broker),

@@ -178,7 +178,7 @@ async def reset_flush_offset(
         str, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="The slave.")
     ],
 ) -> None:
-    """Set how much of its master's log a slave takes for flushed."""
+    """Set the offset up to which a slave takes its master's log for flushed."""
     await run.change(
         f"reset the flush offset of the master to {offset}",
         [broker],

@@ -30,7 +30,7 @@ class Members(NamedTuple):
     answer.
     """
 
-    told: Mapping[str, RunningInfo]
+    reports: Mapping[str, RunningInfo]
     errors: Mapping[str, CometMQError]
 
 
@@ -85,13 +85,13 @@ async def progress_of(
 
 async def ask_members(run: Run, group: GroupConnections, *, stacks: bool = False) -> Members:
     """Ask every member about itself, one after another."""
-    told: dict[str, RunningInfo] = {}
+    reports: dict[str, RunningInfo] = {}
     errors: dict[str, CometMQError] = {}
     for client in group.clients:
         try:
-            told[client.client_id] = await run.admin.groups.running_info(
+            reports[client.client_id] = await run.admin.groups.running_info(
                 group.group, client.client_id, stacks=stacks
             )
         except CometMQError as error:  # the others may answer
             errors[client.client_id] = error
-    return Members(told, errors)
+    return Members(reports, errors)

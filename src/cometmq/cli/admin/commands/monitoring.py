@@ -154,7 +154,7 @@ async def _look(run: Run, group: str, now_ms: int) -> Seen:
         Finding(group, client_id, f"did not report about itself: {error}")
         for client_id, error in members.errors.items()
     ]
-    return Seen(undone, findings + judge(group, members.told, now_ms))
+    return Seen(undone, findings + judge(group, members.reports, now_ms))
 
 
 async def _undone(run: Run, progress: GroupProgress) -> list[Undone]:

@@ -152,7 +152,7 @@ async def _holders(run: Run, found: GroupConnections) -> dict[MessageQueue, str]
         run.failed(client_id, error)
     return {
         queue: client_id.partition("@")[0]
-        for client_id, info in members.told.items()
+        for client_id, info in members.reports.items()
         for queue in info.queues
     }
 
@@ -237,7 +237,7 @@ async def consumer_status(
     now_ms = SYSTEM_CLOCK.now_ms()
     versions = {each.client_id: each.version for each in group_online.clients}
     rows = []
-    for index, (client_id, info) in enumerate(members.told.items(), 1):
+    for index, (client_id, info) in enumerate(members.reports.items(), 1):
         file = Path(str(now_ms), _file_name(client_id))
         _write(file, info)
         rows.append((index, client_id, version_name(versions[client_id]), str(file)))
@@ -251,7 +251,7 @@ async def consumer_status(
         rows,
         section="members",
     )
-    findings = judge(group, members.told, now_ms)
+    findings = judge(group, members.reports, now_ms)
     run.out.table(FINDING, findings, section="findings")
 
 

@@ -58,7 +58,7 @@ class ConsumeHooks:
     """Calls the consume hooks of one consumer. Hooks get `group` and topics as users name them.
 
     A call of the listener that takes longer than `consume_timeout_s` counts as TIME_OUT. For the
-    listener's thread or task, except `polled` and `concluded`.
+    listener's thread or task, except `polled` and `ended`.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ from cometmq.client.consuming.listeners.listening import (
     ConsumeJob,
     Listener,
     ListenerRunner,
+    is_awaited,
     listener_runner,
 )
 from cometmq.client.membership.offset_store import OffsetStore
@@ -73,10 +74,6 @@ class QueueConsumption(Protocol):
     async def release(self, process_queue: ProcessQueue) -> None:
         """Wait until a dropped queue may be handed over."""
 
-    async def consume(self, job: ConsumeJob) -> None:
-        """Have the listener called for a job whose messages its process queue does not hold. Return
-        when the listener is done, or when it was not called after all."""
-
     async def close(self, timeout_s: float) -> None:
         """Let running listeners finish, at most `timeout_s`, and act on their verdicts."""
 
@@ -122,7 +119,6 @@ class Consumption:
         self._monotonic = clock.monotonic
         self._group = group
         self._stats = stats or ConsumeStats(clock.monotonic)
-        self._waiting: dict[ConsumeJob, asyncio.Future[None]] = {}
         self._finish = finish
         self._send_back = send_back
         self.batch_max_size = batch_max_size
@@ -155,14 +151,6 @@ class Consumption:
     async def release(self, process_queue: ProcessQueue) -> None:
         """Return at once: the next member consumes again the messages that are not committed."""
 
-    async def consume(self, job: ConsumeJob) -> None:
-        told = self._waiting[job] = asyncio.get_running_loop().create_future()
-        try:
-            self.runner.submit([job])
-            await told
-        finally:
-            del self._waiting[job]
-
     async def close(self, timeout_s: float) -> None:
         """Let running listeners finish, at most `timeout_s`, and send back what they refused."""
         self._closing = True
@@ -177,10 +165,7 @@ class Consumption:
             return  # these listeners outlived the close; their messages will come again
         accounts: dict[ProcessQueue, _Account] = {}
         for job in jobs:
-            told = self._waiting.get(job)
-            if told is not None:
-                if not told.done():
-                    told.set_result(None)
+            if is_awaited(job):
                 continue
             if job.process_queue.dropped:
                 continue  # another member consumes the queue from the committed offset on

@@ -14,10 +14,12 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol, cast
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from cometmq.client.consuming.listeners.consume_hooks import ConsumeHooks
 from cometmq.client.consuming.listeners.partly import Partly, Refused
+from cometmq.client.hooks import ConsumeContext
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.logs.loggers import get_logger
 from cometmq.model import properties as p
@@ -35,6 +37,7 @@ Verdict = ConsumeResult | ConsumeReport | None
 Listener = Callable[[list[MessageExt]], Verdict | Awaitable[Verdict]]
 FunctionListener = Callable[[list[MessageExt]], Verdict]
 CoroutineListener = Callable[[list[MessageExt]], Awaitable[Verdict]]
+KindT = TypeVar("KindT", FunctionListener, CoroutineListener)
 
 # A listener that takes longer than this is given a thread for each waiting job at once.
 _SLOW_S: Final = 0.0002
@@ -53,10 +56,20 @@ class ConsumeJob:
     `begun_at` is the start of the call in seconds of the monotonic clock. It is None when the
     listener did not get the messages, because the queue was not consumable by then. `seconds` is
     how long the call took. `outcome` is the value that the listener returned or raised, unless it
-    returned just the `result`. `partly` is set if the listener did not get all messages.
+    returned just the `result`. `partly` is set if the listener did not get all messages. `ended` is
+    set for a job of `consume_one`.
     """
 
-    __slots__ = ("begun_at", "messages", "outcome", "partly", "process_queue", "result", "seconds")
+    __slots__ = (
+        "begun_at",
+        "ended",
+        "messages",
+        "outcome",
+        "partly",
+        "process_queue",
+        "result",
+        "seconds",
+    )
 
     def __init__(self, process_queue: ProcessQueue, messages: Sequence[MessageExt]) -> None:
         self.process_queue = process_queue
@@ -66,6 +79,7 @@ class ConsumeJob:
         self.partly: Partly | None = None
         self.begun_at: float | None = None
         self.seconds = 0.0
+        self.ended: asyncio.Future[None] | None = None
 
     @property
     def answered(self) -> bool:
@@ -132,6 +146,22 @@ def takes_await(listener: object) -> bool:
     """Say whether the listener is a coroutine function, or an object whose call is one."""
     call = getattr(listener, "__call__", None)  # noqa: B004 - its kind is asked, not its presence
     return inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(call)
+
+
+async def consume_one(runner: ListenerRunner, job: ConsumeJob) -> None:
+    """Have the listener called. Return when it is done, or when it was not called after all."""
+    job.ended = asyncio.get_running_loop().create_future()
+    runner.submit([job])
+    await job.ended
+
+
+def is_awaited(job: ConsumeJob) -> bool:
+    """Wake the caller of `consume_one` that waits for a done job. Return whether the job came from there."""
+    if job.ended is None:
+        return False
+    if not job.ended.done():
+        job.ended.set_result(None)
+    return True
 
 
 def listener_runner(
@@ -207,28 +237,41 @@ def _blame(job: ConsumeJob, error: BaseException) -> None:
     )
 
 
-class _Runner:
-    """Holds what both runners have: the jobs that wait, and the function that gets the done ones."""
+@dataclass(eq=False, repr=False)
+class _Runner(Generic[KindT]):
+    """Holds what both runners have: the jobs that wait and those that run, and the function that gets the done ones."""
 
-    def __init__(
-        self,
-        concurrency: int,
-        name: str,
-        on_done: OnDone,
-        hooks: ConsumeHooks | None,
-        clock: Clock,
-    ) -> None:
-        self._monotonic = clock.monotonic
-        self._now_ms = clock.now_ms
-        self.concurrency = concurrency
-        self._hooks = hooks
-        self._name = name
-        self._on_done = on_done
+    listener: KindT
+    concurrency: int
+    name: str
+    on_done: OnDone
+    hooks: ConsumeHooks | None = None
+    clock: Clock = SYSTEM_CLOCK
+
+    def __post_init__(self) -> None:
+        self._monotonic = self.clock.monotonic
+        self._now_ms = self.clock.now_ms
         self._loop = asyncio.get_running_loop()
         self._jobs: deque[ConsumeJob] = deque()
+        # By the thread's identifier, or by the task.
+        self._running: dict[object, ConsumeJob] = {}
+
+    def running(self) -> list[ConsumeJob]:
+        return list(self._running.copy().values())
+
+    def _begin(self, job: ConsumeJob, runs_in: object) -> ConsumeContext | None:
+        job.begun_at = self._monotonic()
+        self._running[runs_in] = job
+        return self.hooks.before(job.process_queue.queue, job.messages) if self.hooks else None
+
+    def _end(self, job: ConsumeJob, context: ConsumeContext | None) -> None:
+        assert job.begun_at is not None, "begun before"
+        job.seconds = self._monotonic() - job.begun_at
+        if self.hooks is not None and context is not None:
+            self.hooks.after(context, job, job.seconds)
 
 
-class ThreadRunner(_Runner):
+class ThreadRunner(_Runner[FunctionListener]):
     """Runs a listener in threads of its own, which it starts as needed.
 
     The threads are daemons, because a listener that never returns must not keep the interpreter
@@ -240,18 +283,8 @@ class ThreadRunner(_Runner):
     entry must put a token into `_tokens`.
     """
 
-    def __init__(
-        self,
-        listener: FunctionListener,
-        concurrency: int,
-        name: str,
-        on_done: OnDone,
-        hooks: ConsumeHooks | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        super().__init__(concurrency, name, on_done, hooks, clock)
-        self._listener = listener
-        self._running: dict[int, ConsumeJob] = {}  # by the thread's identifier
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._done: deque[ConsumeJob] = deque()
         self._done_told = False
         self._done_count = 0
@@ -274,9 +307,6 @@ class ThreadRunner(_Runner):
         if self._look is None:
             self._look = self._loop.call_later(_LOOK_S, self._look_after, self._done_count)
 
-    def running(self) -> list[ConsumeJob]:
-        return list(self._running.copy().values())
-
     async def close(self, timeout_s: float) -> None:
         self._closing = True
         self._jobs.clear()
@@ -288,7 +318,7 @@ class ThreadRunner(_Runner):
                 self._tokens.put(None)
             await asyncio.wait((self._ended,), timeout=timeout_s)
             if not self._ended.done():
-                log.warning("listeners still run, their messages will come again", name=self._name)
+                log.warning("listeners still run, their messages will come again", name=self.name)
         self._drain()
 
     def _wake(self, count: int) -> None:
@@ -300,7 +330,7 @@ class ThreadRunner(_Runner):
                     return
                 self._threads += 1
                 threading.Thread(
-                    target=self._work, name=f"{self._name}-{self._threads}", daemon=True
+                    target=self._work, name=f"{self.name}-{self._threads}", daemon=True
                 ).start()
             else:
                 self._tokens.put(None)
@@ -324,7 +354,7 @@ class ThreadRunner(_Runner):
             jobs.append(done.popleft())
         self._done_count += len(jobs)
         if jobs:
-            self._on_done(jobs)
+            self.on_done(jobs)
 
     def _thread_ended(self) -> None:
         self._threads -= 1
@@ -360,24 +390,19 @@ class ThreadRunner(_Runner):
         self._tokens.get()
 
     def _run(self, job: ConsumeJob, ident: int) -> None:
-        started = job.begun_at = self._monotonic()
-        self._running[ident] = job
-        hooks = self._hooks
-        context = hooks.before(job.process_queue.queue, job.messages) if hooks else None
+        context = self._begin(job, ident)
         try:
-            _judge(job, self._listener(_prepare(job, self._now_ms())))
+            _judge(job, self.listener(_prepare(job, self._now_ms())))
         except BaseException as error:  # noqa: BLE001 - the user's code; what it raises is its verdict
             # SystemExit too: it would end this thread, and the job would never be reported.
             _blame(job, error)
         finally:
             del self._running[ident]
-        taken = job.seconds = self._monotonic() - started
+        self._end(job, context)
         # The typical duration changes by at most a factor of two at a time: one listener that lost
         # the interpreter lock to another thread says nothing about the others.
         typical = max(self._typical_s, 1e-6)
-        self._typical_s = min(max(taken, typical / 2), typical * 2)
-        if hooks is not None and context is not None:
-            hooks.after(context, job, self._monotonic() - started)
+        self._typical_s = min(max(job.seconds, typical / 2), typical * 2)
 
     def _report(self, job: ConsumeJob) -> None:
         self._done.append(job)
@@ -389,48 +414,35 @@ class ThreadRunner(_Runner):
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
-            log.debug("the loop is closed, a listener's result is lost", name=self._name)
+            log.debug("the loop is closed, a listener's result is lost", name=self.name)
 
 
-class TaskRunner(_Runner):
+class TaskRunner(_Runner[CoroutineListener]):
     """Runs a coroutine listener in tasks, which end when no job is left.
 
     Each task begins another one, if jobs wait, before it calls the listener.
     """
 
-    def __init__(
-        self,
-        listener: CoroutineListener,
-        concurrency: int,
-        name: str,
-        on_done: OnDone,
-        hooks: ConsumeHooks | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        super().__init__(concurrency, name, on_done, hooks, clock)
-        self._listener = listener
-        self._owner = TaskOwner(name)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._owner = TaskOwner(self.name)
         self._done: list[ConsumeJob] = []
         self._tasks: set[asyncio.Task[None]] = set()
         # The number of tasks that will look for another job. A task that found no job is not
         # counted, although it leaves `_tasks` only in a later turn of the loop: it will not take a
         # job that is submitted until then.
         self._looking = 0
-        self._running: dict[asyncio.Task[None] | None, ConsumeJob] = {}
 
     def submit(self, jobs: Sequence[ConsumeJob]) -> None:
         self._jobs.extend(jobs)
         self._begin_another()
-
-    def running(self) -> list[ConsumeJob]:
-        return list(self._running.values())
 
     async def close(self, timeout_s: float) -> None:
         self._jobs.clear()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
             if late:
-                log.warning("listeners still run and are cancelled", name=self._name)
+                log.warning("listeners still run and are cancelled", name=self.name)
         await self._owner.close()
         self._drain()
 
@@ -458,12 +470,9 @@ class TaskRunner(_Runner):
             self._looking -= 1
 
     async def _run(self, job: ConsumeJob, task: asyncio.Task[None] | None) -> None:
-        started = job.begun_at = self._monotonic()
-        self._running[task] = job
-        hooks = self._hooks
-        context = hooks.before(job.process_queue.queue, job.messages) if hooks else None
+        context = self._begin(job, task)
         try:
-            _judge(job, await self._listener(_prepare(job, self._now_ms())))
+            _judge(job, await self.listener(_prepare(job, self._now_ms())))
         except KeyboardInterrupt:
             raise  # the loop's runner handles it
         except BaseException as error:
@@ -475,9 +484,7 @@ class TaskRunner(_Runner):
             _blame(job, error)
         finally:
             del self._running[task]
-            job.seconds = self._monotonic() - started
-        if hooks is not None and context is not None:
-            hooks.after(context, job, self._monotonic() - started)
+        self._end(job, context)
 
     def _report(self, job: ConsumeJob) -> None:
         if not self._done:
@@ -487,4 +494,4 @@ class TaskRunner(_Runner):
     def _drain(self) -> None:
         jobs, self._done = self._done, []
         if jobs:
-            self._on_done(jobs)
+            self.on_done(jobs)

@@ -20,6 +20,8 @@ from cometmq.client.consuming.listeners.listening import (
     FunctionListener,
     Listener,
     ListenerRunner,
+    consume_one,
+    is_awaited,
     listener_runner,
     takes_await,
 )
@@ -108,7 +110,6 @@ class OrderlyConsumption:
         self._suspend_ms = suspend_ms
         self._owner = TaskOwner(f"consume-{group}")
         self._workers: dict[MessageQueue, _QueueWorker] = {}
-        self._waiting: dict[ConsumeJob, asyncio.Future[None]] = {}
         self.runner: ListenerRunner = listener_runner(
             _marking(listener), concurrency, f"listener-{group}", self._on_done, hooks, clock
         )
@@ -159,15 +160,6 @@ class OrderlyConsumption:
             await asyncio.wait(stops, timeout=timeout_s)
         await self.runner.close(max(0.0, deadline - loop.time()))
         await self._owner.close()
-
-    async def consume(self, job: ConsumeJob) -> None:
-        """Have the listener called. Return when it is done, or when it was not called after all."""
-        told = self._waiting[job] = asyncio.get_running_loop().create_future()
-        try:
-            self.runner.submit([job])
-            await told
-        finally:
-            del self._waiting[job]
 
     async def conclude(self, job: ConsumeJob) -> list[MessageExt]:
         """Act on the listener's verdict. Return the messages to consume again."""
@@ -226,9 +218,7 @@ class OrderlyConsumption:
 
     def _on_done(self, jobs: list[ConsumeJob]) -> None:
         for job in jobs:
-            told = self._waiting.get(job)
-            if told is not None and not told.done():
-                told.set_result(None)
+            is_awaited(job)
 
 
 class _QueueWorker:
@@ -274,7 +264,7 @@ class _QueueWorker:
         job = ConsumeJob(self.process_queue, [self._messages.popleft() for _ in range(count)])
         self.job = job
         try:
-            await self._consumption.consume(job)
+            await consume_one(self._consumption.runner, job)
             if job.begun_at is None:
                 self._messages.extendleft(reversed(job.messages))
                 return 0.0

@@ -15,29 +15,12 @@ from typing import Final
 from cometmq.errors import ConfigError
 from cometmq.pipelines.archive.schemas import ALL, FIRST, MADE_OF, Schema
 
-# Names and Spark's types. Their order gives Iceberg's field ids, from 1 on: never change it.
-TABLE: Final = {
-    "topic": "string",
-    "broker": "string",
-    "queue_id": "int",
-    "queue_offset": "bigint",
-    "commit_log_offset": "bigint",
-    "msg_id": "string",
-    "batch_msg_id": "string",
-    "body": "binary",
-    "properties": "map<string,string>",
-    "born_time": "timestamp",
-    "store_time": "timestamp",
-    "born_host": "string",
-    "store_host": "string",
-    "reconsume_times": "int",
-    "flag": "int",
-    "sys_flag": "int",
-    "body_crc": "int",
-    "prepared_transaction_offset": "bigint",
-}
+_EVERY: Final = FIRST[ALL].columns
+# Names and Spark's types. Their order gives Iceberg's field ids, from 1 on, and never changes, as the
+# first schema never does.
+TABLE: Final = {name: kind for name, kind in _EVERY.items() if name not in MADE_OF}
 # Columns of some files only, behind the others.
-RESERVED: Final = {name: FIRST[ALL].columns[name] for name in MADE_OF}
+RESERVED: Final = {name: _EVERY[name] for name in MADE_OF}
 # The day of `store_time` in UTC. Iceberg computes it, Delta has a column for it.
 DAY: Final = "day"
 # Files are sorted by these.

@@ -83,7 +83,7 @@ class Stream:
         report = make_report(
             datetime.fromtimestamp(state.started_ms / 1000, UTC),
             self._config,
-            one.told,
+            one.basis,
             Bounds(cut.log, cut.archived, cut.committed, first),
             one.what(),
             state.totals,

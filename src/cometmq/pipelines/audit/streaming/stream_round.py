@@ -47,7 +47,6 @@ from cometmq.spark.live.identity import LiveIdentity, Marks
 
 # Clocks of brokers, clients and the driver differ by less.
 _CLOCKS_APART_MS: Final = 60_000
-_HOUR_MS: Final = 3_600_000
 # The further columns of a table of messages, beside their facts.
 _KEPT: Final = (
     "log_count bigint, archive_count bigint, differs boolean, stray boolean, log_gap string, "
@@ -117,8 +116,8 @@ class Round(Comparison):
             judged_ms=judged_ms,
             since_ms=oldest_ms - self._hold_ms - _CLOCKS_APART_MS,
             queues=tuple(places),
-            first_sent_ms=dict(self.told.first_sent_ms),
-            expired_ms=dict(self.told.expired_ms),
+            first_sent_ms=dict(self.basis.first_sent_ms),
+            expired_ms=dict(self.basis.expired_ms),
             has_batches=self._has_batches,
             open=left.open,
             pending=left.pending,
@@ -353,7 +352,7 @@ class Round(Comparison):
         verdicts = self._keep(self._with_verdict(judged))
         self._left = self._write(verdicts)
         found: list[Found] = []
-        for *fields, is_judged in grouped(verdicts, self.told, "differences", "judged").collect():
+        for *fields, is_judged in grouped(verdicts, self.basis, "differences", "judged").collect():
             (found if is_judged else self._waiting).append(Found(*fields))
         return found
 
@@ -364,7 +363,7 @@ class Round(Comparison):
         from pyspark.sql import functions as f
 
         has_message = f.col("queue_offset").isNotNull()
-        rows_ = joined.withColumn("differences", Differences(self.told).column())
+        rows_ = joined.withColumn("differences", Differences(self.basis).column())
         # Evidence of messages that were judged before is read, too, and forgotten messages have no row
         # to join.
         time = f.coalesce("sent_ms", "done_ms")

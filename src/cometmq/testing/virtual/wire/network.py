@@ -141,7 +141,7 @@ class VirtualNetwork:
         """End the process of a node: its listeners vanish, and its peers see a reset."""
         host = self._node(node)
         self._record(self.name_of(host.address), "network of a killed process")
-        self._forget_process(host, tell_peers=True)
+        self._forget_process(host, notify_peers=True)
 
     def power_off(self, node: str) -> None:
         """Take the machine of a node off the network: its peers see nothing.
@@ -152,7 +152,7 @@ class VirtualNetwork:
         self._record(self.name_of(host.address), "network off")
         if not host.is_off:
             host.is_off = True
-            self._forget_process(host, tell_peers=False)
+            self._forget_process(host, notify_peers=False)
             for link in self._links_of(host):
                 link.end_goes_off()
 
@@ -343,11 +343,11 @@ class VirtualNetwork:
 
         outside(reset)
 
-    def _forget_process(self, host: Host, *, tell_peers: bool) -> None:
+    def _forget_process(self, host: Host, *, notify_peers: bool) -> None:
         def forget() -> None:
             for transport in list(host.transports):
                 transport.vanish()
-                if tell_peers:
+                if notify_peers:
                     transport.flow.send_reset(drop=False)
                 host.leave(transport)
 

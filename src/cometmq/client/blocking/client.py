@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.client.blocking import BlockingFace
+from cometmq.client.blocking.face import BlockingFace
 from cometmq.client.hooks import Hook
 from cometmq.client.lifecycle import AsyncClient, ClientLoad
 

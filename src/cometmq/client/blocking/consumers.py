@@ -20,7 +20,7 @@ from collections.abc import (
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from cometmq.client.blocking_client import BlockingClient
+from cometmq.client.blocking.client import BlockingClient
 from cometmq.client.consuming.group_consumer import GroupConsumer as AsyncGroupConsumer
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
 from cometmq.client.consuming.pulled_message import PulledMessage as AsyncPulledMessage
@@ -139,10 +139,13 @@ class _Acknowledged(MessageExt):
     _async: AsyncReceivedMessage | AsyncPulledMessage
     _call: _Call
 
-    def _over(self, message: AsyncReceivedMessage | AsyncPulledMessage, call: _Call) -> None:
-        message.copy_to(self)
-        self._async = message
-        self._call = call
+    @classmethod
+    def of(cls, message: AsyncReceivedMessage | AsyncPulledMessage, call: _Call) -> Self:
+        made = object.__new__(cls)
+        message.copy_to(made)
+        made._async = message
+        made._call = call
+        return made
 
     def ack(self) -> None:
         self._call(self._async.ack())
@@ -172,12 +175,6 @@ class ReceivedMessage(_Acknowledged):
 
     _async: AsyncReceivedMessage
 
-    @classmethod
-    def of(cls, message: AsyncReceivedMessage, call: _Call) -> ReceivedMessage:
-        received = object.__new__(cls)
-        received._over(message, call)
-        return received
-
     def nack(self, delay_ms: Duration = 0) -> None:
         self._call(self._async.nack(delay_ms))
 
@@ -195,12 +192,6 @@ class PulledMessage(_Acknowledged):
     __slots__ = ()
 
     _async: AsyncPulledMessage
-
-    @classmethod
-    def of(cls, message: AsyncPulledMessage, call: _Call) -> PulledMessage:
-        pulled = object.__new__(cls)
-        pulled._over(message, call)
-        return pulled
 
     def nack(self, delay_ms: Duration | None = None) -> None:
         self._call(self._async.nack(delay_ms))

@@ -1,6 +1,6 @@
 """Provide the blocking producers, which run the asyncio producers on one background loop thread.
 
-The consumers are in `client/sync.py`, which has the rules of both. So a program that only sends imports no
+The consumers are in `client/blocking/consumers.py`, which has the rules of both. So a program that only sends imports no
 consumers: they take a third of the import's time.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from cometmq.client.blocking import awaited
-from cometmq.client.blocking_client import BlockingClient
+from cometmq.client.blocking.client import BlockingClient
+from cometmq.client.blocking.face import awaited
 from cometmq.client.options import takes
 from cometmq.client.producing.producer import Producer as AsyncProducer
 from cometmq.client.producing.producer import RequestCallback, SendCallback
