@@ -115,6 +115,7 @@ spark: $(SPARK_READY) $(SPARK_TABLES_READY) $(SPARK_DBT_READY) ## The Spark sour
 	@$(VENV)-spark/bin/python -m tests.interop.peers java
 	@$(VENV)-spark/bin/python -m tests.spark.hadoop_aws
 	@$(VENV)-spark/bin/python -m tests.spark.iceberg_rest
+	@$(VENV)-spark/bin/python -m tests.spark.hdfs
 	@$(VENV)-spark/bin/python -m tests.spark.class_archive
 	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 900 -n 2 $(BY_MODULE) $(ARGS)
 	@$(SPARK_KILLS)
