@@ -180,7 +180,7 @@ class IcebergTable:
 
         files = {} if self._access is None else self._access.of_pyiceberg()
         if (name := self._settings.iceberg_catalog) is not None:
-            # What the catalog's configuration says of files is meant for its metadata.
+            # Settings of files in the catalog's configuration are meant for its metadata.
             own = Config().get_catalog_config(name) or {}
             is_given = any(key.startswith("s3.") for key in own)
             return load_catalog(name, **({} if is_given else files))
