@@ -119,6 +119,7 @@ spark-suite: $(SPARK_READY) $(SPARK_TABLES_READY) $(SPARK_DBT_READY)
 	@$(VENV)-spark/bin/python -m tests.interop.peers java
 	@$(VENV)-spark/bin/python -m tests.spark.hadoop_aws
 	@$(VENV)-spark/bin/python -m tests.spark.iceberg_rest
+	@$(VENV)-spark/bin/python -m tests.spark.hdfs
 	@$(VENV)-spark/bin/python -m tests.spark.class_archive
 	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 900 -n 2 $(BY_MODULE) $(ARGS)
 

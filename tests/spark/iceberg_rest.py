@@ -62,7 +62,6 @@ def rest_catalog(directory: Path, endpoint: str, warehouse: str) -> Iterator[str
     port = free_port()
     hadoop = Path(str(distribution("pyspark").locate_file("pyspark/jars")))
     classes = [*jars(), *jars_of_s3(), *map(str, hadoop.glob("hadoop-client-*.jar"))]
-    classes += map(str, hadoop.glob("commons-logging-*.jar"))
     settings = {
         "REST_PORT": str(port),
         "URI": f"jdbc:sqlite:{directory}/catalog.db",

@@ -2,8 +2,9 @@
 
 They exist for Spark 4.1 and not for later ones, so .venv-spark-4.1 comes first in the path.
 
-python -m tests.spark.spark_tables ARCHIVE [ENDPOINT]: a line of JSON: for each format, [rows, sum of queue
-offsets] at each snapshot, the oldest first. ARCHIVE is a directory, or s3a://… of the server at ENDPOINT.
+python -m tests.spark.spark_tables ARCHIVE VERSIONS [ENDPOINT]: a line of JSON: for each format, [rows, sum of
+queue offsets] at each snapshot, the oldest first, and then now. ARCHIVE is a directory, or s3a://… of the server
+at ENDPOINT; its Delta table has so many versions.
 
 python -m tests.spark.spark_tables --get: gets the jars by Maven.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import reduce
 from typing import Any, Final
 
 from tests.maven_jars import Artifact, MavenError, get_jars
@@ -92,28 +94,35 @@ def session(archive: str, endpoint: str | None) -> Any:
     return builder.getOrCreate()
 
 
-def sums(frame: Any) -> list[int]:
+def sums(frames: list[Any]) -> list[list[int]]:
+    """Return the sums of frames, by one query: each has a price of its own."""
     from pyspark.sql import functions as F
 
-    row = frame.agg(F.count("*"), F.sum("queue_offset")).collect()[0]
-    return [row[0], row[1] or 0]
+    found = [
+        frame.agg(F.lit(at).alias("at"), F.count("*"), F.sum("queue_offset"))
+        for at, frame in enumerate(frames)
+    ]
+    rows = reduce(lambda all_of_them, one: all_of_them.unionAll(one), found).collect()
+    return [[count, total or 0] for _, count, total in sorted(rows, key=lambda row: row[0])]
 
 
-def read(archive: str, endpoint: str | None) -> dict[str, list[list[int]]]:
+def read(archive: str, versions: int, endpoint: str | None) -> dict[str, list[list[int]]]:
+    """Return the sums at each snapshot, and then those of the table that names none."""
     spark = session(archive, endpoint)
     table = "cometmq.cometmq.messages" if endpoint is None else "cometmq._tables.iceberg"
     listed = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at")
     snapshots = [row.snapshot_id for row in listed.collect()]
+    iceberg = [spark.sql(f"SELECT * FROM {table} VERSION AS OF {one}") for one in snapshots]
     delta = f"{archive}/_tables/files"
-    history = spark.sql(f"DESCRIBE HISTORY delta.`{delta}`").select("version", "userMetadata")
-    versions = sorted(row.version for row in history.collect())
+    reader = spark.read.format("delta")
     found = {
-        "iceberg": [sums(spark.sql(f"SELECT * FROM {table} VERSION AS OF {n}")) for n in snapshots],
-        "iceberg now": [sums(spark.table(table))],
-        "delta": [
-            sums(spark.read.format("delta").option("versionAsOf", n).load(delta)) for n in versions
-        ],
-        "delta now": [sums(spark.read.format("delta").load(delta))],
+        "iceberg": sums([*iceberg, spark.table(table)]),
+        "delta": sums(
+            [
+                *(reader.option("versionAsOf", at).load(delta) for at in range(versions)),
+                spark.read.format("delta").load(delta),
+            ]
+        ),
     }
     spark.stop()
     return found
@@ -123,4 +132,5 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--get"]:
         fetch()
     else:
-        json.dump(read(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None), sys.stdout)
+        endpoint = sys.argv[3] if len(sys.argv) > 3 else None
+        json.dump(read(sys.argv[1], int(sys.argv[2]), endpoint), sys.stdout)

@@ -4,12 +4,14 @@ read by the other pipelines, and its tables. Hadoop's S3A talks to a server of S
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.spark import hdfs
 from tests.spark.archives import by_place, context_of, run, send, sent_rows
 from tests.spark.bucket import KEY, REGION, SECRET, access_to, client_of, require, server
 from tests.spark.hadoop_aws import jars
@@ -23,6 +25,7 @@ from cometmq.pipelines.archive import lease
 from cometmq.pipelines.archive.layout import layout_of
 from cometmq.pipelines.archive.proving.inventory import take_inventory
 from cometmq.pipelines.audit.archive import archive_notes, archived
+from cometmq.pipelines.configuration import Decode
 from cometmq.pipelines.hadoop_files import HadoopFiles, location
 from cometmq.pipelines.locations import RemoteFiles
 from cometmq.pipelines.s3_access import S3Access
@@ -60,11 +63,19 @@ def bucket(spark: Any, endpoint: str) -> str:
     return "s3a://archives"
 
 
-@pytest.mark.parametrize("kind", ["puts", "renames"])
+@pytest.fixture(scope="module")
+def name_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    require(bool(hdfs.jars()), "needs jars of HDFS, which `make spark` gets")
+    with hdfs.hdfs(tmp_path_factory.mktemp("hdfs")) as uri:
+        yield uri
+
+
+@pytest.mark.parametrize("kind", ["puts", "renames", "hdfs"])
 def test_files_appear_as_a_whole_and_are_created_once(
     spark: Any, kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    root = request.getfixturevalue("bucket") if kind == "puts" else tmp_path.as_uri()
+    roots = {"puts": "bucket", "hdfs": "name_node"}
+    root = request.getfixturevalue(roots[kind]) if kind in roots else tmp_path.as_uri()
     base = location(spark, f"{root}/files")
     files = base.files
     assert isinstance(files, RemoteFiles)
@@ -169,35 +180,72 @@ class Dying(HadoopFiles):
         super().remove(path)
 
 
-def test_an_archive_in_an_object_store_is_proved_and_read(
-    spark: Any, cluster: Cluster, bucket: str, endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def archive_in_spite_of_deaths(
+    spark: Any, namesrv: str, topic: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, dict[str, Any]]:
+    """Archive new messages by a run that follows three dead ones. Return their number and the settings."""
     # Nothing holds the path that is alive.
     monkeypatch.setattr(lease, "PATIENCE_S", 3.0)
-    topic, path = "objects", f"{bucket}/deep/archive"
-    sent = send(cluster.namesrv, topic, 60)
+    sent = send(namesrv, topic, 60)
     settings: dict[str, Any] = {"topics": [topic], "max_messages": 30, "compact_files": 3}
-
     monkeypatch.setattr(hadoop_files, "HadoopFiles", Dying)
     # In front of the first commit, in the middle of one that was announced, in the compaction.
     for changes in (1, 4, 12):
         Dying.left = changes
         with pytest.raises((OSError, ConfigError), match="this process is dead"):
-            run(spark, cluster.namesrv, path, **settings)
+            run(spark, namesrv, path, **settings)
     monkeypatch.setattr(hadoop_files, "HadoopFiles", HadoopFiles)
-    report = run(spark, cluster.namesrv, path, **settings)
+    report = run(spark, namesrv, path, **settings)
     assert report.holds, report
     assert report.proved == sent
+    return sent, settings
+
+
+def test_an_archive_in_hdfs_is_proved_and_goes_on(
+    spark: Any, cluster: Cluster, name_node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, path = "blocks", f"{name_node}/deep/archive"
+    sent, settings = archive_in_spite_of_deaths(spark, cluster.namesrv, topic, path, monkeypatch)
+    sent += send(cluster.namesrv, topic, 20)
+    report = run(spark, cluster.namesrv, path, **settings)
+    assert report.holds, report
+    rows = sent_rows(cluster.namesrv, [topic])
+    assert len(rows) == sent
+    assert by_place(rows_of(archive.read(spark, path).select(*COLUMNS).toArrow())) == rows
+    assert not layout_of(spark, path).staging.exists()
+
+
+def test_an_archive_in_an_object_store_is_proved_and_read(
+    spark: Any,
+    cluster: Cluster,
+    bucket: str,
+    endpoint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    from deltalake import DeltaTable
+
+    topic, path = "objects", f"{bucket}/deep/archive"
+    sent, settings = archive_in_spite_of_deaths(spark, cluster.namesrv, topic, path, monkeypatch)
     sent += send(cluster.namesrv, topic, 20)
     # What is archived is the first snapshot, the batch of these messages the next.
-    report = run(spark, cluster.namesrv, path, publish=["iceberg", "delta"], **settings)
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"properties": {"id": {"type": "string"}}}')
+    rules = {topic: Decode(format="json", schema=str(schema))}
+    context = dataclasses.replace(context_of(spark, cluster.namesrv), decode=rules)
+    config = archive.Config(path=path, publish=["iceberg", "delta"], **settings)
+    report = archive.run(config, context)
     assert report.holds, report
-    assert [line.problem for line in report.tables] == [None, None]
+    # Of the messages, of bodies that fit, and of those that do not.
+    assert [line.problem for line in report.tables] == [None] * 6
     tables = tables_of(path.replace("s3a", "s3"), access_to(endpoint))
     assert tables["iceberg"] == tables["delta"]
     assert [count for _, count, _ in tables["iceberg"]][:2] == [60, sent]
+    undecodable = f"{path}/_decoded/_tables/{topic}_undecodable/files".replace("s3a", "s3")
+    rows = DeltaTable(undecodable, storage_options=access_to(endpoint).of_deltalake())
+    assert rows.to_pyarrow_table().num_rows == sent
     again = publish.run(publish.Config(path=path), context_of(spark, None))
-    assert [(line.snapshots, line.problem) for line in again.tables] == [(0, None)] * 2
+    assert [(line.snapshots, line.problem) for line in again.tables] == [(0, None)] * 6
     rows = sent_rows(cluster.namesrv, [topic])
     assert len(rows) == sent
     assert by_place(rows_of(archive.read(spark, path).select(*COLUMNS).toArrow())) == rows

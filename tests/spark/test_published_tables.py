@@ -375,6 +375,7 @@ def _environment() -> Any:
     [
         ({"publish": []}, "name a format"),
         ({"publish": ["delta", "delta"]}, "once"),
+        ({"path": "s3a://bucket/100%"}, "a path without one"),
         ({"path": "hdfs://namenode/archive"}, "of this machine, mounted ones, and S3"),
         ({"iceberg_table": "messages"}, "a namespace and a name"),
         ({"table_history_hours": -1}, "give 0 or more"),

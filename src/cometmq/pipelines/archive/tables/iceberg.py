@@ -39,6 +39,8 @@ COMMIT: Final = "cometmq-commit"
 FIRST: Final = "cometmq-first-commit"
 ARCHIVE: Final = "cometmq-archive"
 _EPOCH: Final = date(1970, 1, 1)
+# Keys of a catalog that say how its files are reached.
+_ACCESS: Final = ("s3.", "client.access-key-id", "client.profile-name", "client.role-arn")
 _MAPPING: Final = "schema.name-mapping.default"
 _PROPERTIES: Final = {
     "format-version": "2",
@@ -180,9 +182,9 @@ class IcebergTable:
 
         files = {} if self._access is None else self._access.of_pyiceberg()
         if (name := self._settings.iceberg_catalog) is not None:
-            # What the catalog's configuration says of files is meant for its metadata.
+            # Settings of files in the catalog's configuration are meant for its metadata.
             own = Config().get_catalog_config(name) or {}
-            is_given = any(key.startswith("s3.") for key in own)
+            is_given = any(key.startswith(_ACCESS) for key in own)
             return load_catalog(name, **({} if is_given else files))
         if (home := self._home.local) is None:
             from cometmq.pipelines.archive.tables.metadata_files import MetadataFiles

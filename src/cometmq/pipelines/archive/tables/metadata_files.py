@@ -106,7 +106,7 @@ class MetadataFiles(MetastoreCatalog):
 
     def _create(self, number: int, metadata: TableMetadata) -> bool:
         """Write the metadata of a number, and return whether there was none."""
-        content = metadata.model_dump_json(exclude_none=True).encode()
+        content: bytes = metadata.model_dump_json(exclude_none=True).encode()
         path = self._directory / f"v{number}{_END}"
         try:
             path.create(content)

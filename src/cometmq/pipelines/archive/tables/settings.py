@@ -41,6 +41,11 @@ class TableSettings(Settings, frozen=True):
                 f"publish is given and path is {path!r}: tables are published of archives in directories "
                 "of this machine, mounted ones, and S3 (s3a://bucket/archive); leave publish out"
             )
+        if self.publish and is_uri(path) and "%" in path:
+            raise ConfigError(
+                f"publish is given and path is {path!r}: readers of tables take a percent sign for an escape "
+                "there; give a path without one, or leave publish out"
+            )
         if not _NAME.fullmatch(self.iceberg_table):
             raise ConfigError(
                 f"iceberg_table is {self.iceberg_table!r}, give a namespace and a name, such as "
