@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,17 +15,34 @@ from tests.spark.class_archive import archive_options
 # Java starts sooner like this, on few cores, and there are many starts. Classes are published ones, so
 # their bytecode is not verified.
 PLAIN_QUICK_JAVA: Final = (
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=160m"
     " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
 QUICK_JAVA: Final = PLAIN_QUICK_JAVA + archive_options()
 # Many small queries: compiling them costs more than it saves, a third of an audit's processor time.
-# Drivers with the settings that users have (the demo, the killed ones) run compiled queries.
+# Drivers with the settings that users have run compiled queries: the demo, which archives and audits, a
+# redrive, and the driver of `test_kills`.
 QUICK_QUERIES: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "2",
+    # A plan is written for a page that nobody sees.
+    "spark.sql.ui.explainMode": "simple",
 }
+
+
+# A driver of a pipeline that a test kills.
+QUICK_DRIVER: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "512m",
+    **QUICK_QUERIES,
+}
+
+
+def inline_table(config: Mapping[str, str]) -> str:
+    """Return settings of Spark as the TOML of a pipeline's key `config`."""
+    pairs = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in config.items()]
+    return f"{{ {', '.join(pairs)} }}"
 
 
 class Process(NamedTuple):

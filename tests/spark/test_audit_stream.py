@@ -19,7 +19,7 @@ import pytest
 from tests.spark import archives
 from tests.spark.audited import Sender, audited, balance, context_of, kinds
 from tests.spark.changing_cluster import ChangingCluster
-from tests.spark.processes import QUICK_JAVA
+from tests.spark.processes import QUICK_DRIVER, QUICK_JAVA, inline_table
 from tests.spark.standalone import HOST
 from tests.spark.test_pipeline_audit import NOT_CONSUMED, send_explained, send_unexplained
 from tests.spark.test_topics_made_again import TOPIC, fill, make_again
@@ -243,7 +243,7 @@ def test_a_stream_that_is_killed_goes_on_where_it_was_and_keeps_no_more_each_rou
         file.write_text(
             f'[cluster]\nnamesrv = "{cluster.namesrv}"\n'
             '[spark]\nmaster = "local[1]"\n'
-            'config = {"spark.ui.enabled" = "false", "spark.driver.memory" = "512m"}\n'
+            f"config = {inline_table(QUICK_DRIVER)}\n"
             f'[audit]\ntopics = ["killed"]\nmode = "stream"\nstate = "{state}"\n'
             f"max_messages = {most}\ninterval_s = 0\nhold_s = 0\nsettle_s = 0\nresend_window_s = 0\n"
         )

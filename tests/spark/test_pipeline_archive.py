@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from tests.spark.archives import archived_rows, context_of, places, run, send, sent_rows
 from tests.spark.audited import audited, balance, kinds
 from tests.spark.hadoop_aws import ROOT
-from tests.spark.processes import QUICK_JAVA
+from tests.spark.processes import QUICK_DRIVER, QUICK_JAVA, inline_table
 from tests.spark.standalone import HOST
 from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
@@ -619,7 +619,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(
     file.write_text(
         f'[cluster]\nnamesrv = "{cluster.namesrv}"\n'
         '[spark]\nmaster = "local[1]"\n'
-        'config = {"spark.ui.enabled" = "false", "spark.driver.memory" = "512m"}\n'
+        f"config = {inline_table(QUICK_DRIVER)}\n"
         f'[archive]\ntopics = ["killed"]\npath = "{path}"\nmax_messages = 2\ncompact_files = 3\n'
     )
     command = [sys.executable, "-m", "cometmq", "pipeline", "archive", "-c", str(file)]

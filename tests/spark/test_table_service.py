@@ -25,7 +25,7 @@ import pytest
 from tests.seeds import seed_of
 from tests.spark.archives import context_of
 from tests.spark.killing import CONFIG, BrokerProcess, Load, Place, stored
-from tests.spark.processes import QUICK_QUERIES, below, kill
+from tests.spark.processes import QUICK_QUERIES, below, inline_table, kill
 from tests.spark.standalone import HOST, ROOT
 from tests.spark.table_archives import tables_of
 from tests.waits import JVM_WAIT_S, PROCESS_WAIT_S, SEND_WAIT_MS, eventually
@@ -56,10 +56,9 @@ class Service:
         spark = {**CONFIG, **QUICK_QUERIES}
         given = {"path": str(self.path), "freshness": "2s", "metrics": f"{HOST}:0", **keys}
         lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
-        config = ", ".join(f'"{name}" = {json.dumps(value)}' for name, value in spark.items())
         self._file.write_text(
             f'[cluster]\nnamesrv = "{namesrv}"\n'
-            f'[spark]\nmaster = "local[2]"\nconfig = {{ {config} }}\n'
+            f'[spark]\nmaster = "local[2]"\nconfig = {inline_table(spark)}\n'
             "[table]\n" + "\n".join(lines) + "\n"
         )
         self.start()
