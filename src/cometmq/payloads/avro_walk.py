@@ -12,6 +12,9 @@ from typing import Any, Final
 MAX_AVRO_DEPTH: Final = 100
 # As many as are walked in some 50 ms.
 MAX_AVRO_VALUES: Final = 100_000
+# Making a decimal takes time that grows with the square of its bytes: 200,000 took 3.5 s. No table has a
+# decimal of more than 38 digits, which are 16 bytes.
+MAX_AVRO_DECIMAL_BYTES: Final = 1024
 _FIXED: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _VARINTS: Final = frozenset({"int", "long", "enum"})
 _MAX_VARINT_BYTES: Final = 10
@@ -20,20 +23,27 @@ _MAX_VARINT_BYTES: Final = 10
 class AvroWalk:
     """Checks bodies of one parsed schema.
 
-    `is_needed` says whether the schema lets a body be deep or long beyond its bytes: because it refers to
-    itself, or has arrays of items that may take no bytes.
+    `is_needed` says whether any body of the schema needs a walk.
+
+    The schema may let a body be deep or long beyond its bytes, because it refers to itself, or has arrays of
+    items that may take no bytes. Or it has decimals, and the body is longer than a decimal may be. All other
+    bodies need no walk.
     """
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
         self._named: dict[str, Any] = {}
-        self._refers_back = self._has_free_items = False
+        self._refers_back = self._has_free_items = self._has_decimals = False
         self._learn(schema, ())
-        self.is_needed = self._refers_back or self._has_free_items
+        self._is_unbounded = self._refers_back or self._has_free_items
+        self.is_needed = self._is_unbounded or self._has_decimals
 
     def check(self, body: bytes) -> None:
         """Raise ValueError that names the limit, or EOFError if the body ends too early."""
-        _Walker(self._named, body).value(self._schema, 0)
+        if self._is_unbounded:
+            _Walker(self._named, body).value(self._schema, 0)
+        elif self._has_decimals and len(body) > MAX_AVRO_DECIMAL_BYTES:
+            _Walker(self._named, body, counts=False).value(self._schema, 0)
 
     def _learn(self, schema: Any, within: tuple[str, ...]) -> None:
         if isinstance(schema, list):
@@ -44,6 +54,7 @@ class AvroWalk:
             self._refers_back = self._refers_back or schema in within
             return
         kind = schema["type"]
+        self._has_decimals = self._has_decimals or schema.get("logicalType") == "decimal"
         if isinstance(kind, (dict, list)):
             self._learn(kind, within)
         elif kind in ("record", "error"):
@@ -74,9 +85,10 @@ class AvroWalk:
 
 
 class _Walker:
-    def __init__(self, named: dict[str, Any], body: bytes) -> None:
+    def __init__(self, named: dict[str, Any], body: bytes, *, counts: bool = True) -> None:
         self._named = named
         self._body = body
+        self._counts = counts
         self._at = 0
         self._values = 0
 
@@ -105,9 +117,9 @@ class _Walker:
         elif kind in _VARINTS:
             self._varint()
         elif kind in ("string", "bytes"):
-            self._skip(self._varint())
+            self._take(self._varint(), schema)
         else:
-            self._skip(schema["size"] if kind == "fixed" else _FIXED[kind])
+            self._take(schema["size"] if kind == "fixed" else _FIXED[kind], schema)
 
     def _blocks(self, items: Any, depth: int, *, keyed: bool) -> None:
         while count := self._varint():
@@ -120,6 +132,8 @@ class _Walker:
                 self.value(items, depth + 1)
 
     def _count(self, depth: int) -> None:
+        if not self._counts:
+            return
         self._values += 1
         if depth > MAX_AVRO_DEPTH:
             raise ValueError(
@@ -144,6 +158,14 @@ class _Walker:
                 return (number >> 1) ^ -(number & 1)
             if shift >= 7 * _MAX_VARINT_BYTES:
                 raise ValueError(f"a number has more than {_MAX_VARINT_BYTES} bytes")
+
+    def _take(self, size: int, schema: Any) -> None:
+        if size > MAX_AVRO_DECIMAL_BYTES and schema.get("logicalType") == "decimal":
+            raise ValueError(
+                f"a decimal has {size} bytes, the limit MAX_AVRO_DECIMAL_BYTES is {MAX_AVRO_DECIMAL_BYTES}; "
+                "send such numbers as bytes without a logical type"
+            )
+        self._skip(size)
 
     def _skip(self, size: int) -> None:
         if not 0 <= size <= len(self._body) - self._at:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import pickle
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, TypedDict, assert_type
 
 import msgspec
@@ -16,7 +17,7 @@ from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 from cometmq.errors import IllegalArgumentError, UndecodableError, UnencodableError
 from cometmq.model.message import Message, MessageExt
 from cometmq.payloads import Avro, Codec, Codecs, Custom, Json, OneOf, Protobuf
-from cometmq.payloads.avro_walk import MAX_AVRO_DEPTH, MAX_AVRO_VALUES
+from cometmq.payloads.avro_walk import MAX_AVRO_DECIMAL_BYTES, MAX_AVRO_DEPTH, MAX_AVRO_VALUES
 
 
 class Order(msgspec.Struct):
@@ -286,3 +287,38 @@ def test_type_checkers_know_the_values_of_a_codec() -> None:
         orders.encode("orders", Refund("R-1", 3))  # type: ignore[arg-type]  # a planted mistake
     with pytest.raises(TypeError):
         Json(5)  # type: ignore[arg-type]  # a planted mistake
+
+
+def _decimal(kind: dict[str, Any]) -> dict[str, Any]:
+    decimal = {**kind, "logicalType": "decimal", "precision": 38, "scale": 2}
+    fields = [{"name": "price", "type": ["null", decimal]}, {"name": "note", "type": "string"}]
+    return {"type": "record", "name": "Priced", "fields": fields}
+
+
+@pytest.mark.parametrize(
+    ("kind", "length"),
+    # A length of 2,000,000 as a varint; fixed has none.
+    [
+        ({"type": "bytes"}, b"\x80\x92\xf4\x01"),
+        ({"type": "fixed", "name": "F", "size": 2_000_000}, b""),
+    ],
+    ids=["bytes", "fixed"],
+)
+async def test_a_decimal_of_megabytes_is_refused_before_it_is_made(
+    kind: dict[str, Any], length: bytes
+) -> None:
+    """The time to make one grows with the square of its bytes: these two million would take minutes."""
+    codecs = Codecs({"orders": Avro(_decimal(kind))})
+    message = MessageExt("orders", b"\x02" + length + b"\x7f" * 2_000_000 + b"\0")
+    with pytest.raises(
+        UndecodableError, match=f"MAX_AVRO_DECIMAL_BYTES is {MAX_AVRO_DECIMAL_BYTES}"
+    ):
+        await codecs.decode(message, "orders")
+
+
+async def test_long_bodies_with_decimals_are_read() -> None:
+    value = {"price": Decimal("12.34"), "note": "x" * 200_000}
+    codecs = Codecs({"orders": Avro(_decimal({"type": "bytes"}))})
+    message = await sent(codecs, Message("orders", value=value))
+    await codecs.decode(message, "orders")
+    assert message.value == value

@@ -56,6 +56,7 @@ def test_every_handle_is_read_as_it_was_written(
         HANDLE.replace("100", "9" * 30),
         HANDLE.replace("100", "٣"),
         HANDLE.replace(" ", "  "),
+        HANDLE + " 1" * 400_000,
     ],
 )
 def test_a_text_that_is_no_handle_is_refused(text: str) -> None:

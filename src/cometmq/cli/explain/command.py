@@ -223,14 +223,15 @@ def _explain(
 async def _asked(
     connection: c.Connection, ask: Ask, deadline_s: float, step: Step | None
 ) -> Explanation:
+    from cometmq.cli.admin.remedies import in_commands
     from cometmq.protocol.codes import ResponseCode
 
     async with connection.admin() as admin:
         try:
             return await ask(admin, deadline_s, step)
         except RouteNotFoundError as error:
-            raise ConfigError(str(error)) from error
+            raise ConfigError(in_commands(str(error))) from error
         except RemoteError as error:
             if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                raise ConfigError(str(error)) from error
+                raise ConfigError(in_commands(str(error))) from error
             raise

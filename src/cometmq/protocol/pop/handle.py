@@ -104,7 +104,8 @@ class PopHandle(NamedTuple):
     @classmethod
     def decode(cls, handle: str) -> PopHandle:
         """Decode a handle. Raise ProtocolError for a text that is none."""
-        fields = handle.split(" ")
+        # No more pieces than decide that there are too many: a header brings up to a million blanks.
+        fields = handle.split(" ", _MOST_FIELDS)
         try:
             if not _FEWEST_FIELDS <= len(fields) <= _MOST_FIELDS or fields[4] not in _MARKS:
                 raise _invalid(handle)
