@@ -178,7 +178,7 @@ def test_two_that_change_the_table_at_once_do_not_both_succeed(
         change.set_properties(owner="one")
     late = Slept(home, in_s3(home), files)
     updates = (SetPropertiesUpdate(updates={"owner": "other"}),)
-    with pytest.raises(CommitFailedException, match="another process changes the table"):
+    with pytest.raises(CommitFailedException, match="another process changed the table"):
         late.commit_table(seen, (), updates)
     # The hint names the metadata before, as after a kill, and then nothing.
     assert catalog.load_table("cometmq.messages").properties["owner"] == "one"

@@ -375,8 +375,8 @@ def _environment() -> Any:
     [
         ({"publish": []}, "name a format"),
         ({"publish": ["delta", "delta"]}, "once"),
-        ({"path": "s3a://bucket/100%"}, "a path without one"),
-        ({"path": "hdfs://namenode/archive"}, "of this machine, mounted ones, and S3"),
+        ({"path": "s3a://bucket/100%"}, "a path without a percent sign"),
+        ({"path": "hdfs://namenode/archive"}, r"also a mounted one\) or in S3"),
         ({"iceberg_table": "messages"}, "a namespace and a name"),
         ({"table_history_hours": -1}, "give 0 or more"),
     ],

@@ -451,7 +451,7 @@ def test_a_log_that_became_shorter_is_waited_for_and_then_fails(
     assert not found.trigger()
     clock.sleep(30)
     with pytest.raises(
-        DataLossError, match=r"no record right before it any more.*20 s \(timeoutMs\)"
+        DataLossError, match=r"the record in front of this position is gone.*20 s \(timeoutMs\)"
     ):
         found.trigger()
     found.stop()
@@ -495,7 +495,7 @@ def test_files_in_front_of_the_first_one_are_reported(
     assert not found.trigger()
     found.stop()
     assert 0 < len(before) < COUNT
-    assert "lie in front of the first one there was" in caplog.text
+    assert "older files of the log have appeared" in caplog.text
 
 
 def test_a_query_that_begins_at_the_end_reads_what_comes_then(tmp_path: Path) -> None:
@@ -531,7 +531,7 @@ def test_a_record_that_is_larger_than_a_window(tmp_path: Path) -> None:
         ({"startingOffsets": "99999999999"}, "the log ends at"),
         ({"maxMessagesPerTrigger": "0"}, r"maxMessagesPerTrigger .* is 0, it must lie in 1\.\."),
         ({"timeoutMs": "-1"}, "timeoutMs .* is -1"),
-        ({"reader": "jvm"}, "reader .* is jvm, which reads batches and no streams"),
+        ({"reader": "jvm"}, "reader .* is jvm, which cannot read streams"),
         ({"endingOffsets": "latest"}, "has no option endingOffsets"),
     ],
 )

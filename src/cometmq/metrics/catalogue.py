@@ -244,7 +244,7 @@ ACCESS_DAMAGED_FILES: Final = _declare(
 )  # fmt: skip
 ACCESS_SIGNERS: Final = _declare(
     "cometmq_access_signers", _G, "signers",
-    "Clients whose last requests are remembered, to recognise repeated ones.", servers=_BOTH,
+    "Clients whose last requests are remembered, to recognise repeated requests.", servers=_BOTH,
 )  # fmt: skip
 
 # -- tables --
@@ -466,7 +466,7 @@ DISK_FREE: Final = _declare(
 )
 MARK_WAIT: Final = _declare(
     "cometmq_store_mark_wait_seconds", _G, "seconds",
-    "Time since the oldest file expired that is kept for a group of cleanFileWaitsForGroups; 0: none.",
+    "Time since the expiry of the oldest file kept for a group of cleanFileWaitsForGroups; 0: none.",
 )  # fmt: skip
 FILES_UNMARKED: Final = _declare(
     "cometmq_store_files_deleted_unmarked_total", _C, "files",

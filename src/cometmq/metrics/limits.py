@@ -406,7 +406,7 @@ _declare(
     _BUSY, "a pull waits some milliseconds so", at="broker.pulls.waiting",
 )  # fmt: skip
 _declare(
-    "MAX_COLD_PULLS_OF_CONNECTION", "pulls", "Such pulls of one connection.", _BUSY,
+    "MAX_COLD_PULLS_OF_CONNECTION", "pulls", "Pulls of one connection that wait for such a read.", _BUSY,
     "a client has one pull for each of its queues", at="broker.pulls.waiting",
 )  # fmt: skip
 _declare(

@@ -103,13 +103,13 @@ def access_of(s3a: Any, bucket: str, gateway: Any) -> S3Access:
     if encryption not in _PLAIN_ENCRYPTIONS:
         raise ConfigError(
             f"{_PREFIX}encryption.algorithm is {encryption!r} for the bucket {bucket!r}: readers of tables "
-            "have no such keys, so publish needs an encryption by the server (AES256, SSE-KMS) or none"
+            "do not have its keys, so publish needs encryption by the server (AES256, SSE-KMS) or none"
         )
     credentials = s3a.getS3AInternals().shareCredentials("tables").resolveCredentials()
     key, secret = credentials.accessKeyId(), credentials.secretAccessKey()
     if not key or not secret:
         raise ConfigError(
-            f"S3A reaches the bucket {bucket!r} without credentials: publish writes tables, so give "
+            f"S3A reaches the bucket {bucket!r} without credentials: publish needs them to write tables, so give "
             f"{_PREFIX}access.key and {_PREFIX}secret.key, or a role"
         )
     endpoint = _endpoint(setting("endpoint"), tls=setting("connection.ssl.enabled") != "false")

@@ -202,7 +202,7 @@ class LagListener(StreamingQueryListener, Collector):
             gauge("batch_timestamp_seconds", "When the last batch began.", _QUEUE[:1]),
             gauge(
                 "lag_bytes",
-                "Bytes of a store's commit log that no batch has taken yet.",
+                "Bytes of a store's commit log that no batch has taken yet, by estimate.",
                 _QUEUE[:1],
             ),
         ]

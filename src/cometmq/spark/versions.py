@@ -29,5 +29,5 @@ def streams_refused(source: str = "rocketmq") -> str:
     batches = " with startingOffsets and endingOffsets" if source == "rocketmq" else ""
     return (
         f"streams of the source {source} need PySpark {STREAMS_SINCE} or newer, and this is "
-        f"{__version__}: take a newer one, or read batches (spark.read){batches}, which this version can"
+        f"{__version__}: install a newer one, or read batches (spark.read){batches}"
     )

@@ -254,7 +254,7 @@ class _Work:
         if found is None:
             if len(self._looked_up) >= MOST_LOOKED_UP:
                 raise _DoesNotFitError(
-                    f"schema {schema_id}: this task has asked for {MOST_LOOKED_UP} schemas before, the limit "
+                    f"schema {schema_id}: this task has already asked for {MOST_LOOKED_UP} schemas, the limit "
                     "MOST_LOOKED_UP"
                 )
             found = self._looked_up[schema_id] = find(schema_id)

@@ -48,7 +48,7 @@ def decode(
         if isinstance(schema, int) or wire == "property":
             raise IllegalArgumentError(
                 f"decode is given {f'schema {schema}' if isinstance(schema, int) else f'wire={wire!r}'} and no "
-                "registry, which knows schemas by their ids: pass registry=Registry(url) too"
+                "registry, where schemas are found by their ids: pass registry=Registry(url) too"
             )
         columns = columns_with((), reader_of(schema))
         return decoded(frame, BodyDecoder(columns, {None: schema}, wire))
@@ -59,7 +59,7 @@ def decode(
         )
     if wire == "property" and "properties" not in frame.columns:
         raise IllegalArgumentError(
-            'wire="property" reads the column properties, and the frame has none; its columns are '
+            'wire="property" reads the column properties, which the frame lacks; its columns are '
             f"{', '.join(frame.columns)[:500]}"
         )
     wanted = registry.schema(schema) if isinstance(schema, int) else schema

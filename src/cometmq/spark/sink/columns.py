@@ -128,7 +128,7 @@ def reason_of(reason: str) -> str:
     """Return the text of the error for a row whose body did not decode."""
     return (
         f"a row has a body that does not decode: {reason}. Leave such rows out with "
-        f".where('{REASON} IS NULL'), or send them to a dead-letter topic by badRows=deadLetter"
+        f".where('{REASON} IS NULL'), or send them to a dead-letter topic with badRows=deadLetter"
     )
 
 

@@ -84,7 +84,7 @@ class StoreOptions:
         if SEVERAL in given:
             raise IllegalArgumentError(
                 f"the source {NAME} reads one store, and load was given several: read each one and "
-                "put the rows together by union"
+                "combine the rows by union"
             )
         options = Options(NAME, given, KNOWN)
         if streaming is False:
@@ -112,7 +112,7 @@ class StoreOptions:
             raise options.error("reader", f"is {reader!r}, it must be one of {', '.join(_READERS)}")
         self.only_jvm = reader == _JVM
         if streaming and self.only_jvm:
-            raise options.error("reader", f"is {_JVM}, which reads batches and no streams")
+            raise options.error("reader", f"is {_JVM}, which cannot read streams; leave it out")
         self._read_stream(options)
 
     def _read_stream(self, options: Options) -> None:

@@ -240,8 +240,8 @@ def links_of(layout: Layout, home: Location) -> Links:
     if isinstance(files, RemoteFiles) and files.s3_access(str(home)) is not None:
         return Copies(layout, home, lambda: files.s3_access(str(home)))
     raise ConfigError(
-        f"publish is given and path is {str(layout.path)!r}: tables are published of archives in directories "
-        "of this machine, mounted ones, and S3 (s3a://bucket/archive); leave publish out"
+        f"publish is given and path is {str(layout.path)!r}: only archives in a directory of this "
+        "machine (also a mounted one) or in S3 (s3a://bucket/archive) can have tables; leave publish out"
     )
 
 
@@ -252,7 +252,7 @@ def _in_bucket(path: Location) -> str:
 
 
 def _warn_of_gone(link: str) -> None:
-    log.warning("a file of the archive is gone, so no table gets it", file=link)
+    log.warning("a file of the archive is gone, so the tables leave it out", file=link)
 
 
 def _link(original: Path, path: Path) -> None:

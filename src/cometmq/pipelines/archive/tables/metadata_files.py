@@ -65,7 +65,7 @@ class MetadataFiles(MetastoreCatalog):
             identifier, schema, location, partition_spec, sort_order, properties
         )
         if self._newest() is not None or not self._create(1, staged.metadata):
-            raise TableAlreadyExistsError(f"a table is in {self._directory}")
+            raise TableAlreadyExistsError(f"{self._directory} has a table already")
         return self.load_table(identifier)
 
     def commit_table(
@@ -81,7 +81,7 @@ class MetadataFiles(MetastoreCatalog):
             number = _number_in(place) + 1
             place = self._path(number)
             if not self._create(number, staged.metadata):
-                raise CommitFailedException(f"{place} is there: another process changes the table")
+                raise CommitFailedException(f"{place} exists: another process changed the table")
         return CommitTableResponse.model_validate(
             {"metadata": staged.metadata, "metadata-location": place}
         )
@@ -92,7 +92,7 @@ class MetadataFiles(MetastoreCatalog):
         """Do nothing: names are not kept."""
 
     def _unsupported(self, *_arguments: Any, **_named: Any) -> NoReturn:
-        raise NotImplementedError("this catalog holds one table, which stays")
+        raise NotImplementedError("this catalog has one table: load, create or change it")
 
     register_table = drop_table = rename_table = _unsupported
     drop_namespace = list_tables = list_namespaces = _unsupported

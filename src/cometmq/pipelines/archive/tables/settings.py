@@ -38,13 +38,14 @@ class TableSettings(Settings, frozen=True):
             raise ConfigError(f"publish is {self.publish}, name each format once")
         if self.publish and is_uri(path) and urlsplit(path).scheme.lower() not in SCHEMES:
             raise ConfigError(
-                f"publish is given and path is {path!r}: tables are published of archives in directories "
-                "of this machine, mounted ones, and S3 (s3a://bucket/archive); leave publish out"
+                f"publish is given and path is {path!r}: only archives in a directory of this "
+                "machine (also a mounted one) or in S3 (s3a://bucket/archive) can have tables; leave publish "
+                "out"
             )
         if self.publish and is_uri(path) and "%" in path:
             raise ConfigError(
-                f"publish is given and path is {path!r}: readers of tables take a percent sign for an escape "
-                "there; give a path without one, or leave publish out"
+                f"publish is given and path is {path!r}: readers of tables take a percent sign in a path for "
+                "an escape; give a path without a percent sign, or leave publish out"
             )
         if not _NAME.fullmatch(self.iceberg_table):
             raise ConfigError(

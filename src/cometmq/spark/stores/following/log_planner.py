@@ -208,15 +208,15 @@ class LogPlanner:
         return self._without(start, behind, marks, DAMAGE)
 
     def _warn_of_earlier_files(self, log: list[LogFile]) -> None:
-        """Log that files came which lie in front of those that the query began with: nothing else shows it."""
+        """Log that files appeared in front of the file with which the query began: nothing else shows it."""
         if not log:
             return
         base, first = log[0].base, self._first_base
         self._first_base = base
         if first is not None and base < first:
             logger.warning(
-                "files of the log came that lie in front of the first one there was: a query that has "
-                "begun behind them does not read them; a new query does",
+                "older files of the log have appeared: this query began behind them and does not read "
+                "them; a new query does",
                 store=str(self._files.root),
                 position=base,
             )
@@ -251,9 +251,9 @@ class LogPlanner:
             )
         else:
             what = (
-                f"the query has read up to position {start}, and there is no record right before it any "
-                f"more: the files of the log end at {log[-1].end if log else 0}, and this did not change "
-                f"for {self._patience_s:.0f} s (timeoutMs)"
+                f"the query has read up to position {start}, and the record in front of this position is "
+                f"gone: the files of the log end at {log[-1].end if log else 0}, and this did not change for "
+                f"{self._patience_s:.0f} s (timeoutMs)"
             )
         known = (
             f"the log is unchanged up to position {safe}"
@@ -265,7 +265,7 @@ class LogPlanner:
             f"those of another broker; {known}. Rows that the query gave with commit_log_offset from {safe} "
             "on may be of messages that no longer exist, so remove them from its output, and start the "
             f"query with a new checkpoint and startingOffsets={safe}. failOnDataLoss=false does not help "
-            "here, because nobody knows what is missing"
+            "here, because the missing messages are not known"
         )
 
     def _behind(self, log: list[LogFile], start: int, stop: Stop, *, deep: bool) -> int | None:
@@ -298,7 +298,9 @@ class LogPlanner:
 
 def refused_gap(root: str, gap: Gap) -> DataLossError | StoreCorruptError:
     """Return the error for a gap where gaps are not allowed."""
-    remedy = "failOnDataLoss=false with gapLog=<directory> reads on behind it and keeps a list"
+    remedy = (
+        "failOnDataLoss=false with gapLog=<directory> goes on behind it and lists what is left out"
+    )
     if gap.cause == RETENTION:
         return DataLossError(
             f"{root}: {gap} are gone: files of the log were deleted before the query had read them. Keep "
@@ -307,7 +309,7 @@ def refused_gap(root: str, gap: Gap) -> DataLossError | StoreCorruptError:
     return StoreCorruptError(
         f"{root}: no record is at position {gap.start} of the commit log, and the next one begins at "
         f"{gap.end}; {gap} would be left out. If the store is a copy, copy it again; `cometmq store check` "
-        f"says more; {remedy}"
+        f"reports details; {remedy}"
     )
 
 

@@ -220,9 +220,9 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if at < part.end:
             raise StoreCorruptError(
-                f"{part.file.path}: no record is at position {at} of the commit log, where one was when the "
-                "batch was planned: the file was changed meanwhile. When the query is started again, it "
-                "says what has become of the log"
+                f"{part.file.path}: the record at position {at} of the commit log is gone: the file was "
+                "changed after the batch was planned. Start the query again: it then reports what happened "
+                "to the log"
             )
 
 

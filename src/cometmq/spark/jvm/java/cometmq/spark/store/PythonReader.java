@@ -37,7 +37,7 @@ final class PythonReader {
                 found.getMethod("setShortName", String.class).invoke(provider, name);
             } catch (ReflectiveOperationException error) {
                 throw new IllegalStateException(
-                        "this Spark has no sources in Python, to which " + name + " leaves what the JVM does not do",
+                        "this Spark has no sources in Python, and " + name + " needs them for this read",
                         error);
             }
         }
