@@ -70,14 +70,14 @@ def open_context(
         )
     finally:
         if not was_there:
-            # Where Java is gone, the error of the pipeline's own call says more.
+            # If Java is gone, the error of the pipeline's own call says more.
             with suppress(ConnectionError):
                 session.stop()
 
 
 def silence_spark() -> None:
     """Keep PySpark from writing each refused query to stderr, beside the error that it raises, and from
-    warning about the version of pandas, whose frames no pipeline uses.
+    warning about the version of pandas: no pipeline uses frames of pandas.
     """
     from pyspark.logger import PySparkLogger
 

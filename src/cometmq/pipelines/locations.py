@@ -77,7 +77,7 @@ class Files(ABC):
 
     @abstractmethod
     def remove_all(self, paths: Iterable[str], /) -> None:
-        """Remove several files; names without a file are passed over."""
+        """Remove several files. Ignore names without a file."""
 
     # Staged files, and how they get to their places
 
@@ -209,9 +209,10 @@ class RemoteFiles(Files):
         return None
 
     def s3_access(self, path: str, /) -> S3Access | None:
-        """Return how other libraries reach this path in S3, None in other file systems.
+        """Return the access of other libraries to this path in S3, None in other file systems.
 
-        Credentials may be temporary: ask again before each work. Raise ConfigError if there is no way.
+        Credentials may be temporary: call this again before each use. Raise ConfigError if other
+        libraries cannot reach the path.
         """
         del path
         return None

@@ -1,8 +1,8 @@
-"""Reach S3 by other libraries as the session's S3A does: the same server and the same credentials.
+"""Give other libraries the session's access to S3: the server and the credentials of its S3A.
 
-S3A has its settings from `spark.hadoop.fs.s3a…`, from files, and for each bucket by itself. Its
-credentials may come from a role of the machine, and change by the hour. So S3A is asked for the result,
-each time that tables are published.
+S3A takes its settings from `spark.hadoop.fs.s3a…`, from files, and from settings of single buckets. Its
+credentials may come from a role of the machine, and change by the hour. So each publication of tables asks
+S3A for the result.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = ("s3a", "s3", "s3n")
 _PREFIX: Final = "fs.s3a."
-# An endpoint of Amazon's that names no region: each library then finds the one of the region.
+# Amazon's endpoint without a region: each library then finds the endpoint of its region.
 _CENTRAL: Final = "s3.amazonaws.com"
 _REGION: Final = re.compile(r"(?:^|\.)s3[.-]([a-z]+-[a-z-]+-\d+)\.amazonaws\.com(?:\.cn)?$")
-# A server that is not Amazon's has no regions, but requests are signed for one.
+# Servers other than Amazon's have no regions, but the signature of a request needs one.
 _ANY_REGION: Final = "us-east-1"
 _TEMPORARY: Final = "software.amazon.awssdk.auth.credentials.AwsSessionCredentials"
-# Objects that S3 gives in clear to everybody who may read them.
+# With these, S3 decrypts an object for everybody who may read it.
 _PLAIN_ENCRYPTIONS: Final = ("", "AES256", "SSE-KMS", "DSSE-KMS")
 
 
 @dataclass(frozen=True)
 class S3Access:
-    """endpoint: the URL of the server, None for Amazon's of the region.
+    """Holds what a library needs to reach S3.
 
-    by_path: buckets are named in the path of a URL, not in its host.
+    endpoint: the URL of the server, None for Amazon's server of the region.
+    by_path: the path of a URL names the bucket, not its host.
     """
 
     key: str = field(repr=False)
@@ -43,7 +44,7 @@ class S3Access:
     by_path: bool = False
 
     def of_pyiceberg(self) -> dict[str, str]:
-        """Return the properties of PyIceberg's files."""
+        """Return the properties of PyIceberg's file access."""
         found = {
             "s3.access-key-id": self.key,
             "s3.secret-access-key": self.secret,
@@ -63,7 +64,7 @@ class S3Access:
             "AWS_SECRET_ACCESS_KEY": self.secret,
             "AWS_REGION": self.region,
             "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": str(not self.by_path).lower(),
-            # A version is created if there is none of its number.
+            # A version is created only if its number is free.
             "AWS_CONDITIONAL_PUT": "etag",
         }
         if self.token is not None:
@@ -88,9 +89,9 @@ class S3Access:
 
 
 def access_of(s3a: Any, bucket: str, gateway: Any) -> S3Access:
-    """Return how S3A, an object behind Py4J's gateway, reaches its bucket.
+    """Return the access to a bucket that S3A has; `s3a` is an object behind Py4J's gateway.
 
-    Raise ConfigError for settings that the other libraries do not have, and Java's errors.
+    Raise ConfigError for settings that the other libraries do not support, and Java's errors.
     """
     from py4j.java_gateway import is_instance_of
 

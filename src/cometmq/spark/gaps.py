@@ -119,7 +119,7 @@ class GapLog:
         self._write(_digest(msgspec.structs.astuple(gap)), [gap])
 
     def replace(self, place: Place, start: int, gaps: list[Gap]) -> None:
-        """Keep these gaps of the read of a queue or log from `start` on, and drop its earlier ones."""
+        """Keep these gaps of a queue or log, read from `start` on, in place of gaps kept earlier for `start`."""
         self._write(f"{_digest(place)}-{start}", gaps)
 
     def replace_planned(self, place: Place, gap: Gap) -> None:

@@ -7,9 +7,9 @@ A listener in Spark's driver measures queries:
     lag.queues("orders-archive")     # messages behind, by queue
     lag.serve(9404)                  # for Prometheus; or lag.lines() where a page exists already
 
-Spark takes no metrics from sources in Python, unless the session has the jar of `cometmq.spark.jvm`. It does
-take the ends of the queues (`reportLatestOffset`), which it reports with each batch beside the offsets that the
-batch reached.
+Spark takes no metrics from sources in Python, unless the session has the jar of `cometmq.spark.jvm`. But
+Spark takes the ends of the queues (`reportLatestOffset`), and reports them with each batch beside the offsets that
+the batch reached.
 
     group_lag("billing", namesrv="127.0.0.1:9876").progress.in_flight
 
@@ -67,8 +67,8 @@ class QueryLag:
 
 @dataclass(frozen=True, slots=True)
 class StoreLag:
-    """The report of the last batch of a query that follows a store: the position in the commit log that it
-    reached, and about where the log ended.
+    """The report of the last batch of a query that follows a store: the position in the commit log that the
+    batch reached, and an estimate of the end of the log.
     """
 
     name: str
@@ -250,7 +250,7 @@ def _offsets(text: str | None) -> dict[MessageQueue, int]:
 
 
 def _position(text: str | None) -> int | None:
-    """Return the position of an offset of `rocketmq-store`, None if it is another source's."""
+    """Return the position in an offset of `rocketmq-store`, None for an offset of another source."""
     try:
         found = None if text is None else msgspec.json.decode(text)
     except msgspec.DecodeError:

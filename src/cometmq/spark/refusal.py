@@ -36,7 +36,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(  # noqa: N802 - Spark's name
         self,
-        start: Any = None,  # noqa: ARG002 - Spark's signature; before 4.2 without both
+        start: Any = None,  # noqa: ARG002 - Spark's signature; before 4.2 it has no parameters
         limit: Any = None,  # noqa: ARG002 - Spark's signature
     ) -> NoReturn:
         raise self._reason

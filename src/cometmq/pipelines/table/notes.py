@@ -64,7 +64,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
-    """failed: the reason for which the driver ends. is_final: no restart could help.
+    """failed: the reason why the driver ends. is_final: no restart could help.
     is_given_wrong: the configuration does not fit, or a place that it names cannot be reached.
     """
 

@@ -48,7 +48,7 @@ class Timing(NamedTuple):
 class End(NamedTuple):
     """How a driver ended. alive_until_s: its last sign of life, by the steady clock. is_final: no
     restart could help. is_given_wrong: no restart could help if this configuration has never
-    worked. is_clean: it came to the end of its work.
+    worked. is_clean: the driver completed its work.
     """
 
     status: int
@@ -125,7 +125,7 @@ class Supervisor:
                 self._say("the service ends, because a restart would fail in the same way")
             if end.status >= 0:
                 return end.status
-            # It hung after that, and was killed.
+            # The driver hung after it noted its failure, and was killed.
             return _GIVEN_WRONG if end.is_given_wrong else 1
         # The time in which it stood still says nothing good of it.
         again = self._restarts.died(end.alive_until_s)

@@ -25,7 +25,7 @@ _MOST_ROWS: Final = 1000
 _MOST_BYTES: Final = 8 << 20
 MOST_SAMPLED_BYTES: Final = 8 << 20
 _MOST_LETTERS: Final = 1000
-# How many schemas a task asks a registry for.
+# The largest number of schemas for which a task asks a registry.
 MOST_LOOKED_UP: Final = 200
 _MAX_ID: Final = 2**31 - 1
 _MOST_DIGITS: Final = len(str(_MAX_ID))
@@ -55,7 +55,7 @@ class BodyDecoder:
     elsewhere: frozenset[int | None] = frozenset()
     takes_others: bool = True
     max_payload_bytes: int = MAX_PAYLOAD_BYTES
-    # Finds the schemas of ids that are not among `schemas`: the schema, or the reason why there is none.
+    # Finds the schema of an id that is not among `schemas`; returns a reason if there is none.
     find: Callable[[int], BodySchema | str] | None = None
 
     @property
@@ -200,7 +200,7 @@ class _Work:
         try:
             return self._value(body, schema_id), None
         except SchemaRegistryError:
-            raise  # says nothing of the body, which another attempt may decode
+            raise  # not a fault of the body, which another attempt may decode
         except _DoesNotFitError as error:
             return None, str(error)
         except RecursionError:
@@ -249,7 +249,7 @@ class _Work:
         return self._known[schema_id]
 
     def _found(self, schema_id: int, find: Callable[[int], BodySchema | str]) -> BodySchema:
-        """Return a schema that is looked up. Any producer may name any id, so a task looks up few."""
+        """Look up a schema. Any producer may name any id, so a task looks up a bounded number."""
         found = self._looked_up.get(schema_id)
         if found is None:
             if len(self._looked_up) >= MOST_LOOKED_UP:

@@ -33,13 +33,12 @@ def decode(
     """Return a frame with a column `body_…` for each field of the schema, behind its own columns.
 
     The last column, `undecodable`, has the reason for a body that does not fit, and is null for other bodies.
-    With `wire="confluent"` bodies begin with 0 and the id of a schema, and the id is ignored unless there is a
-    registry.
+    With `wire="confluent"` bodies begin with 0 and the id of a schema; without a registry the id is ignored.
 
-    With a registry, `schema` may be the id of one there. Each body is read by the schema that its message names, in
-    the body or in the property SCHEMA_ID (`wire="property"`). Its fields go to the columns of `schema` by their
-    names; others are left out. Workers ask for schemas that they meet. A task fails while its registry does not
-    answer.
+    With a registry, `schema` may be the id of a schema there. Each body is decoded by the schema that its message
+    names, in the body or in the property SCHEMA_ID (`wire="property"`). Fields go to the columns of `schema` by
+    their names; other fields are left out. Workers ask for the schemas that they meet. A task fails while its
+    registry does not answer.
 
     Raise IllegalArgumentError for a text that is no schema, for arguments that do not fit together, and for a frame
     without the column `body`; SchemaRegistryError if the registry does not answer for `schema`.

@@ -1,7 +1,7 @@
 """Take schemas of bodies from a registry: Confluent's, or one with its interface, such as Apicurio's.
 
-A registry is asked on the driver and in workers. Workers get its address and the places of its secrets; each
-process reads a secret when it first asks.
+The driver and the workers ask the registry. Workers get its address and the places of its secrets; each process
+reads the secrets before its first request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cometmq.spark.secrets import Secret
 
 _loop: Final = LoopThread("cometmq-schemas")
 _starting: Final = threading.Lock()
-# Refused credentials say nothing of a schema, so messages wait for others.
+# If the registry refuses the credentials, no message is judged: the messages wait for valid ones.
 _LET_IN: Final = "401"
 _KINDS: Final[dict[str, Kind]] = {"JSON": "JSON", "AVRO": "AVRO", "PROTOBUF": "PROTOBUF"}
 # A process asks few registries.
@@ -31,9 +31,9 @@ class Registry:
     """Names a registry of schemas. It can be pickled, and its secrets are not in it.
 
     url: as `http://registry:8081`, or `http://apicurio:8080/apis/ccompat/v7`.
-    user, and password by a file or an environment variable, or a bearer token by one of them: the driver and all
-    workers need the file or variable.
-    message: the Protobuf message that is decoded, "" for the first one of its file.
+    user, and a password from a file or an environment variable, or a bearer token from one of them. The driver and
+    all workers need the file or variable.
+    message: the Protobuf message to decode, "" for the first message of its file.
     """
 
     url: str
@@ -62,15 +62,15 @@ class Registry:
             raise ConfigError(f"registry is {self.url!r}: {error}") from error
 
     def schema(self, schema_id: int, kind: Kind | None = None) -> BodySchema | str:
-        """Return the registry's schema with an id, of this kind if one is given, or the reason for which no
-        body can be decoded by it.
+        """Return the registry's schema with an id, or the reason why no body can be decoded by it. If `kind`
+        is given, the schema must be of this kind.
 
-        Raise SchemaRegistryError if the registry does not answer, or only others.
+        Raise SchemaRegistryError if the registry does not answer, or refuses the credentials.
         """
         try:
             return usable_schema(_client(self), schema_id, kind, self.message)
         except SchemaRegistryError:
-            # The next attempt reads the secrets again: they may be others by then.
+            # The next attempt reads the secrets again, since they may have changed.
             _client.cache_clear()
             raise
 
@@ -78,7 +78,7 @@ class Registry:
 def usable_schema(
     registry: SchemaRegistry, schema_id: int, kind: Kind | None, message: str
 ) -> BodySchema | str:
-    """Return the schema with an id, or the reason for which no body can be decoded by it; see `Registry.schema`."""
+    """Return the schema with an id, or the reason why no body can be decoded by it; see `Registry.schema`."""
     try:
         found = _ask(registry, schema_id)
     except SchemaRegistryError as error:
@@ -103,9 +103,9 @@ def usable_schema(
 
 
 def _ask(registry: SchemaRegistry, schema_id: int) -> Schema | None:
-    """Ask a registry, in a loop of its own, because a notebook's thread runs one already.
+    """Ask a registry in a separate event loop, because the thread of a notebook already runs one.
 
-    The time of a question is bounded: what a registry sends byte by byte goes on in another thread.
+    The time of a request is bounded, even if a registry sends its answer byte by byte.
     """
     with _starting:
         if not _loop.running:

@@ -120,8 +120,8 @@ class LiveOptions:
     failOnDataLoss: fail where messages are gone (default). With false they are left out, and gapLog
         must name a directory in which every gap is noted.
     timeoutMs: for how long a broker that does not answer is asked again. A stream goes on with the
-        brokers that answer, and waits while there is none. A batch by `assign` with an offset for each
-        start and end also waits so long for queues that have no route.
+        brokers that answer, and waits while none answers. A batch by `assign` with an offset for each
+        start and end also waits for this time for queues without a route.
     """
 
     def __init__(self, given: Any, *, streaming: bool | None) -> None:

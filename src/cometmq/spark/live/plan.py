@@ -34,7 +34,7 @@ class LiveRange(InputPartition):
 
 
 class UnknownQueuesError(IllegalArgumentError):
-    """The routes have no such queues; they may have them again when a broker is back."""
+    """Some assigned queues are in no route; they may come back with their broker."""
 
     retriable = True
 

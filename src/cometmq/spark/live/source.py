@@ -162,8 +162,8 @@ class LiveReader(DataSourceReader):
 
     def _queues(self, reader: BlockingRangeReader) -> list[MessageQueue]:
         options = self._options
-        # Somebody has read these offsets from the brokers, so a queue without a route is one of a broker
-        # that is away. Other names may be misspelt, and are refused at once.
+        # If all offsets are numbers, somebody has read them from the brokers: a queue without a route
+        # then belongs to a broker that is away. Otherwise the name may be misspelt, and is refused at once.
         patience_s = options.timeout_ms / 1000 if options.names_each_offset else 0.0
         try:
             return patiently(partial(find_queues, reader, options), patience_s)

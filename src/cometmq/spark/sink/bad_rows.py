@@ -1,5 +1,5 @@
-"""Send rows that cannot be messages, or whose bodies `decode` could not decode, to a dead-letter topic, in
-place of ending the job.
+"""Send rows that cannot be messages, and rows with bodies that `decode` could not decode, to a dead-letter
+topic instead of ending the job.
 
 A dead letter has the row's body, as far as it fits, and these properties:
 
@@ -63,7 +63,7 @@ class BadRows:
     ) -> tuple[Any, list[str]]:
         """Make letters of rows whose bodies did not decode; return the other rows and their ids.
 
-        These rows are known, and may be many, so they are not looked for by halves.
+        These rows are known and may be many, so this does not search for them by halving the batch.
         """
         column = batch.column(REASON_COLUMN)
         bad = [at for at, reason in enumerate(column.to_pylist()) if reason is not None]

@@ -40,7 +40,7 @@ TAKEN: Final = {
     "delay_level": ("int", "bigint"),
     "deliver_time": ("timestamp",),
     "flag": ("int", "bigint"),
-    # The reason for which `decode` could not decode the row's body: such a row is no message.
+    # The reason why `decode` could not decode the row's body. A row with a reason is no message.
     REASON: ("string",),
 }
 # The properties that `keepOrigin` makes of a source's columns. Times are milliseconds since the
@@ -114,7 +114,7 @@ def check_columns(schema: Any, topic: str | None, *, keep_origin: bool, once: bo
 
 
 def undecodable(batch: Any) -> list[str] | None:
-    """Return the reasons for which bodies of a batch do not decode; None if all do, or nobody has tried."""
+    """Return the reasons why bodies of a batch do not decode, None if the batch has no reasons."""
     if REASON not in batch.schema.names:
         return None
     column = batch.column(REASON)

@@ -128,7 +128,7 @@ class Decoding:
         """Decode a batch of each topic, or all that waits, and yield after each batch how many messages it had.
 
         Then forget hours that the archive no longer has, and publish. If a topic fails, the
-        others go on, and the next call begins with what it left; `lines` have the reason. Raise
+        others go on, and the next call begins where the topic failed; `lines` have the reason. Raise
         ConfigError if another process has taken over, or an extra is missing.
         """
         if not self.is_on:

@@ -37,7 +37,7 @@ class DecodeRule:
     def registered(self, schema_id: int) -> BodySchema | str:
         """Return the registry's schema with an id, or the reason for which no body can be decoded by it.
 
-        Raise SchemaRegistryError if the registry does not answer, or does not let this client in.
+        Raise SchemaRegistryError if the registry does not answer, or refuses the credentials.
         """
         assert self.registry is not None, "only rules with a registry ask it"
         return usable_schema(self.registry, schema_id, self._kind, self._message)

@@ -37,7 +37,7 @@ class Work(Protocol):
     def schema_ids(
         self, base: Location, files: Sequence[Location], ranges: Ranges, wire: Wire, most: int
     ) -> list[int]:
-        """Return at most so many ids of schemas, beginning with the ids that most messages name."""
+        """Return at most `most` ids of schemas, beginning with the ids that most messages name."""
 
     def reasons(
         self, base: Location, files: Sequence[Location], ranges: Ranges, fitting: FittingIds

@@ -16,8 +16,8 @@ from cometmq.errors import ConfigError
 from cometmq.pipelines.archive.schemas import ALL, FIRST, MADE_OF, Schema
 
 _EVERY: Final = FIRST[ALL].columns
-# Names and Spark's types. Their order gives Iceberg's field ids, from 1 on, and never changes, as the
-# first schema never does.
+# Names and Spark's types. Their order gives Iceberg's field ids, from 1 on. It never changes, because the
+# first schema never changes.
 TABLE: Final = {name: kind for name, kind in _EVERY.items() if name not in MADE_OF}
 # Columns of some files only, behind the others.
 RESERVED: Final = {name: _EVERY[name] for name in MADE_OF}

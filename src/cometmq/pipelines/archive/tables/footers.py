@@ -31,7 +31,7 @@ class Footer(NamedTuple):
 
 
 def read_footer(path: str, files: FileSystem | None = None) -> Footer:
-    """Return the figures of a file of this machine, or of Arrow's file system.
+    """Return the row count, size and column figures of a file on this machine, or in an Arrow file system.
 
     Raise OSError, or Arrow's error for a file that is damaged.
     """

@@ -39,7 +39,7 @@ COMMIT: Final = "cometmq-commit"
 FIRST: Final = "cometmq-first-commit"
 ARCHIVE: Final = "cometmq-archive"
 _EPOCH: Final = date(1970, 1, 1)
-# Keys of a catalog that say how its files are reached.
+# Keys of a catalog's configuration for access to its files.
 _ACCESS: Final = ("s3.", "client.access-key-id", "client.profile-name", "client.role-arn")
 _MAPPING: Final = "schema.name-mapping.default"
 _PROPERTIES: Final = {
@@ -69,7 +69,7 @@ class IcebergTable:
         self._base = links.uri
         self._home = links.directory.parent / "iceberg"
         self._table: Table | None = None
-        # By which the table was loaded.
+        # The access with which the table was loaded.
         self._access: S3Access | None = None
 
     @property
@@ -182,7 +182,7 @@ class IcebergTable:
 
         files = {} if self._access is None else self._access.of_pyiceberg()
         if (name := self._settings.iceberg_catalog) is not None:
-            # Settings of files in the catalog's configuration are meant for its metadata.
+            # If the catalog's configuration has keys for files, they are meant for its metadata.
             own = Config().get_catalog_config(name) or {}
             is_given = any(key.startswith(_ACCESS) for key in own)
             return load_catalog(name, **({} if is_given else files))
@@ -249,7 +249,7 @@ class IcebergTable:
         """Name the newest metadata in a file that readers without the catalog look for."""
         if self._settings.iceberg_catalog is None:
             newest = table.metadata_location.rpartition("/")[2].removesuffix(".metadata.json")
-            # Names with numbers are named by them.
+            # The hint holds a number if the file's name has one.
             newest = newest.removeprefix("v")
             hint = self._home / "metadata" / "version-hint.text"
             if not hint.exists() or hint.read_bytes() != newest.encode():

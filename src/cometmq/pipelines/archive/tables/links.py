@@ -1,10 +1,10 @@
 """Keep the files that published snapshots name.
 
-Tables name files in `_tables/files`. On this machine these are hard links of the files in `data`: the same
-file under a second name, at no cost. S3 has no second names, so there they are copies, which the server
-makes by itself. So a compaction may take a file out of `data` while readers of an old snapshot still need it,
-and a table's tool that removes files takes none away from the archive. Where a file system of this machine has
-no hard links, files are copied, too.
+Tables name files in `_tables/files`. On this machine these are hard links to the files in `data`: the same
+file under a second name, at no cost. S3 has no hard links, so it makes copies there itself. A compaction may
+then remove a file from `data` while readers of an old snapshot still need it, and a tool that removes files
+from a table removes none from the archive. If a file system of this machine has no hard links, files are
+copied, too.
 
 After a file has left the archive, its link stays for as long as the tables' history.
 """
@@ -37,7 +37,7 @@ log = get_logger(__name__)
 
 # URIs and Delta's log would escape a percent sign once more. No topic's name has a tilde.
 _SAFE_ESCAPE: Final = "~"
-# A request to S3 is nearly all waiting.
+# A request to S3 mostly waits, so many run at a time.
 _SIDE_BY_SIDE: Final = 16
 
 
@@ -48,7 +48,7 @@ def link_name(hour: Hour, name: str) -> str:
 
 
 class Links(ABC):
-    """The links of a table to the files of an archive. They lie in `directory`, `files` below `home`."""
+    """The links of a table to the files of an archive. They lie in `directory`, which is `home/files`."""
 
     def __init__(self, layout: Layout, home: Location) -> None:
         self.directory = home / "files"
@@ -68,7 +68,7 @@ class Links(ABC):
 
     @abstractmethod
     def access(self) -> S3Access | None:
-        """Return how `directory` is reached now, None if it is on this machine. Raise ConfigError."""
+        """Return the present access to `directory`, None if it is on this machine. Raise ConfigError."""
 
     @abstractmethod
     def footers(self, links: Sequence[str]) -> list[Footer]:
@@ -110,7 +110,7 @@ class Links(ABC):
 
     @abstractmethod
     def _made(self, missing: Mapping[str, Location]) -> set[str]:
-        """Make links to these files, and return those that are there now."""
+        """Make links to these files, and return the names of the links that exist now."""
 
     @abstractmethod
     def _listed(self) -> Iterable[str]:
@@ -169,7 +169,7 @@ class HardLinks(Links):
 
 
 class Copies(Links):
-    """Copies in S3, which S3 makes by itself. Each appears as a whole."""
+    """Copies in S3, made by S3 itself. Each copy appears as a whole."""
 
     def __init__(
         self, layout: Layout, home: Location, access: Callable[[], S3Access | None]
@@ -180,7 +180,7 @@ class Copies(Links):
 
     @property
     def uri(self) -> str:
-        # All engines know this scheme, S3A's only some.
+        # All engines know the scheme s3, only some know s3a.
         return f"s3://{_in_bucket(self.directory)}"
 
     @property
@@ -225,7 +225,7 @@ class Copies(Links):
         )
 
     def _arrow(self) -> S3FileSystem:
-        """Return S3 as Arrow reaches it, with the credentials of now."""
+        """Return Arrow's S3 file system, with the present credentials."""
         access = self.access()
         if self._files is None or self._files[0] != access:
             self._files = access, access.of_arrow()
@@ -233,7 +233,7 @@ class Copies(Links):
 
 
 def links_of(layout: Layout, home: Location) -> Links:
-    """Return the links of a table with this home. Raise ConfigError for a file system that has none."""
+    """Return the links of a table with this home. Raise ConfigError for a file system without tables."""
     if home.local is not None:
         return HardLinks(layout, home)
     files = home.files

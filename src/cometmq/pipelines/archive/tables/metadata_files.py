@@ -1,8 +1,8 @@
-"""An Iceberg catalog of one table in an object store, which needs no server: metadata files with numbers.
+"""Keep an Iceberg table in an object store without a catalog server, by numbered metadata files.
 
-The newest one is the table. Each is created if there is none of its number, so one change follows another, or
-fails. The names are those of Iceberg's Hadoop tables: `v7.metadata.json`, and `version-hint.text`, which holds 7
-or an earlier number. DuckDB and Spark read such a table by its location.
+The file with the highest number is the table. A file is created only if its number is free, so of two changes at
+once one fails. The names are those of Iceberg's Hadoop tables: `v7.metadata.json`, and `version-hint.text`, which
+holds 7 or an earlier number. DuckDB and Spark read such a table by its location.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _END: Final = ".metadata.json"
 
 
 class MetadataFiles(MetastoreCatalog):
-    """The catalog of the table whose metadata lies in `directory`, which tables call `uri`.
+    """The catalog of the one table with its metadata in `directory`; `uri` is the URI of `directory`.
 
-    Every identifier names this table. properties: those of PyIceberg's files.
+    Every identifier names this table. properties: the properties of PyIceberg's file access.
     """
 
     def __init__(self, directory: Location, uri: str, properties: dict[str, str]) -> None:
@@ -105,7 +105,7 @@ class MetadataFiles(MetastoreCatalog):
         return f"{self._uri}/v{number}{_END}"
 
     def _create(self, number: int, metadata: TableMetadata) -> bool:
-        """Write the metadata of a number, and return whether there was none."""
+        """Write the metadata file with a number. Return False if the number is taken."""
         content: bytes = metadata.model_dump_json(exclude_none=True).encode()
         path = self._directory / f"v{number}{_END}"
         try:
@@ -118,7 +118,7 @@ class MetadataFiles(MetastoreCatalog):
     def _newest(self) -> int | None:
         """Return the highest number, None if there is no metadata.
 
-        A process that was killed may have left the hint behind. Without a hint all names are read.
+        A process that was killed may have left an old number in the hint. Without a hint, list all names.
         """
         try:
             number = int((self._directory / HINT).read_bytes())

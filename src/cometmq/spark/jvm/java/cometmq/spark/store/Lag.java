@@ -7,18 +7,18 @@ import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 
-/** How far a stream is behind, from the offsets that it has reached and those that there are. */
+/** Computes the lag of a stream from the offset that it has reached and the latest offset. */
 final class Lag {
     private static final ObjectMapper JSON = new ObjectMapper();
-    // Of an offset of `rocketmq`: the marks beside the topics. Of `rocketmq-store`: the position in the log.
+    // Keys of an offset. Of `rocketmq`: the marks beside the topics. Of `rocketmq-store`: the position in the log.
     private static final String MARKS = "@stored";
     private static final String LOG = "commitLog";
 
     private Lag() {}
 
     /**
-     * Return the metrics: of topics, the messages behind by topic, and by queue the names and meanings of Spark's Kafka
-     * connector; of a store, the bytes of the log. None where an offset is not known.
+     * Return the metrics. For topics: the messages behind by topic, and over all queues the metrics of Spark's Kafka
+     * connector under their names. For a store: the bytes of the log. Without both offsets there are no metrics.
      */
     static Map<String, String> between(Offset reached, Offset latest) {
         Map<String, String> metrics = new TreeMap<>();
@@ -56,7 +56,7 @@ final class Lag {
                 JsonNode ends = to.path(topic).path(broker);
                 JsonNode known = from.path(topic).path(broker);
                 for (String queue : names(ends)) {
-                    // Where a queue begins that no batch has joined yet is not known.
+                    // No batch has read this queue yet, so its beginning is not known: count no lag.
                     long end = ends.path(queue).asLong();
                     long behind = Math.max(0, end - known.path(queue).asLong(end));
                     most = Math.max(most, behind);

@@ -16,7 +16,7 @@ import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 
 /**
  * Stands in front of an object of Spark's Python sources and has all of its interfaces. Each call goes to that
- * object; what leads from a table to its stream is wrapped in turn, and the stream has metrics.
+ * object. Results that lead from a table to its stream are wrapped in the same way, and the stream has metrics.
  */
 final class Measured implements InvocationHandler {
     private final Object inner;
@@ -83,7 +83,7 @@ final class Measured implements InvocationHandler {
         if (inner instanceof MicroBatchStream) {
             interfaces.add(ReportsSourceMetrics.class);
         }
-        // Spark's own loader knows the interfaces, also those that this jar does not name.
+        // Spark's own class loader knows all of the interfaces, also interfaces that this jar does not name.
         return Proxy.newProxyInstance(
                 inner.getClass().getClassLoader(),
                 interfaces.toArray(new Class<?>[0]),

@@ -9,8 +9,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The source and sink {@code rocketmq} where this jar is in the session: all of it is the one in Python, and
- * the progress of its streams has metrics, which Spark takes from no source in Python.
+ * The source and sink {@code rocketmq} in a session with this jar. It calls the source in Python for everything, and
+ * adds metrics to the progress of streams: Spark takes no metrics from a source in Python.
  */
 public final class TopicSource implements TableProvider, DataSourceRegister {
     static final String NAME = "rocketmq";
