@@ -18,7 +18,7 @@ from cometmq.spark.ranges.by_queue import EARLIEST, LATEST
 from cometmq.spark.rows.columns import named_columns
 
 NAME: Final = "rocketmq-store"
-# A batch of a stream takes so many bytes of the log: its planner has to look at every record first.
+# The default limit of a batch: the planner has to look at every record before the first task begins.
 MAX_BYTES: Final = 1024**3
 _DAY_MS: Final = 24 * 3600 * 1000
 _INT64_MAX: Final = 2**63 - 1
@@ -60,9 +60,9 @@ class StoreOptions:
     commitLogPath: storePathCommitLog, if it is elsewhere; several directories separated by commas.
     subscribe: topics, separated by commas; subscribePattern: a regular expression that whole topic
         names match. Without either, the rows are all records of the log, in its order.
-    minPartitions: into how many tasks the reading is split at least, if there is enough to read.
+    minPartitions: the smallest number of tasks into which a read is split, if there is enough to read.
     checkCrc: check the checksum of every body.
-    columns: which columns the rows have; see `cometmq.spark.rows.columns`.
+    columns: the columns of the rows; see `cometmq.spark.rows.columns`.
     decompress: return bodies as they were sent (default), not as they are stored.
     pushFilters: let Spark's filters narrow the read (see docs/spark.md, Filters, before you do).
     brokerName: the value of the column broker, which a store does not know.
@@ -71,15 +71,15 @@ class StoreOptions:
     reader: `auto` (default) reads in the JVM where the session has the jar (`cometmq.spark.jvm`) and
         the jar can, else here; `python` always reads here; `jvm` refuses to.
 
-    Of streams alone:
+    Only for streams:
     startingOffsets: earliest (default), latest, or the position of a record in the commit log.
     maxMessagesPerTrigger, maxBytesPerTrigger: limits of a batch: rows, and bytes of the log (1 GiB).
     timeoutMs: for how long a stream waits where records are missing in front of later ones (60000).
     """
 
     def __init__(self, given: Any, *, streaming: bool | None) -> None:
-        """Check the options. `load` does not know yet whether it is for a stream: it says None, and
-        both kinds are accepted.
+        """Check the options. With `streaming=None`, accept the options of both kinds of read: `load` does
+        not know yet whether it is for a stream.
         """
         if SEVERAL in given:
             raise IllegalArgumentError(

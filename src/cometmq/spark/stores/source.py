@@ -54,7 +54,7 @@ class RocketMQStoreSource(DataSource):
         return NAME
 
     def schema(self) -> Any:
-        StoreOptions(self.options, streaming=None)  # `load` asks for this, unless it has a schema
+        StoreOptions(self.options, streaming=None)  # `load` calls this, unless it has a schema
         return source_schema(Options(NAME, self.options, KNOWN))
 
     def reader(self, schema: Any) -> StoreReader:

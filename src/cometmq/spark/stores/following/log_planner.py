@@ -1,4 +1,4 @@
-"""Decide how far the next batch of a stream reads a log, and what to do where the log is not as expected.
+"""Decide how far the next batch of a stream reads a log, and what happens if the log is not as expected.
 
 the log ends                            wait
 no record, but later ones               wait for timeoutMs, since a copy may bring files out of order;
@@ -40,9 +40,10 @@ from cometmq.store.reading.files import LogFile, StoreFiles
 
 logger = get_logger(__name__)
 
-# An idle query asks a hundred times a second.
+# Spark asks an idle query for its latest offset a hundred times a second.
 LOOK_EVERY_S: Final = 0.2
-# A file whose rest is no zeros is searched for later records this often: it may be a gigabyte.
+# A file with other bytes than zeros behind its last record is searched for later records this often: it
+# may hold a gigabyte.
 SEARCH_EVERY_S: Final = 10.0
 _PAUSE_S: Final = 0.2
 NO_END: Final = 2**63 - 1
@@ -53,8 +54,8 @@ _STORED: Final = record_struct("store_timestamp")
 
 @dataclass(frozen=True)
 class Next:
-    """The end of the next batch: its position, the marks with it, and where it begins if it only leaves
-    something out.
+    """The end of the next batch: its position and the marks there. left_out: the batch's beginning, if the
+    batch only leaves records out.
     """
 
     end: int
@@ -78,12 +79,12 @@ class LogPlanner:
     ) -> None:
         self._files = files
         self._topics = topics
-        # Keeps a gap; raises if gaps are not allowed.
+        # Records a gap; raises if gaps are not allowed.
         self._leave_out = leave_out
         self._broker = broker
         self._patience_s = timeout_ms / 1000
         self._clock = clock
-        # Since when there is no record at a position: that of the next batch, or of a mark.
+        # A position without a record (of the next batch, or of a mark), and the time since when.
         self._missing: tuple[int, float] | None = None
         self._look_after_s = 0.0
         self._first_base: int | None = None
@@ -108,7 +109,7 @@ class LogPlanner:
         """Raise ValueError with the reason unless a record begins at a position that the user gave."""
         log = self._files.log_files()
         if not log or position < log[0].base:
-            return  # reading begins with what retention has left
+            return  # reading begins at the first record that retention has left
         file = file_at(log, position)
         if file is None:
             if position == log[-1].end:
@@ -121,7 +122,7 @@ class LogPlanner:
             )
 
     def end_of_files(self) -> int:
-        """Return where the last file ends: no record that is there now lies behind."""
+        """Return the end of the last file: all present records lie in front of it."""
         log = self._files.log_files()
         return log[-1].end if log else 0
 
@@ -137,9 +138,9 @@ class LogPlanner:
     ) -> Next | None:
         """Return the next batch from a position on, None if there is nothing new.
 
-        With `waits`, return None only at the end of the log: wait where records are missing in front of later
-        ones. Raise DataLossError for a log that was cut or written again in front of the position; and for
-        what is gone or damaged, whatever `leave_out` raises.
+        With `waits`, return None only at the end of the log, and wait where records are missing in front of
+        later ones. Raise DataLossError if the log was cut or written again in front of the position. For
+        deleted or damaged records, `leave_out` may raise its own errors.
         """
         if start >= until or (not waits and self._clock.monotonic() < self._look_after_s):
             return None
@@ -157,7 +158,7 @@ class LogPlanner:
             self._clock.sleep(_PAUSE_S)
 
     def walk_again(self, start: int, end: int) -> Walked:
-        """Walk a batch that was planned before, and keep gaps for what the log does not have any more."""
+        """Walk a batch that was planned before, and record gaps for records that the log no longer has."""
         log = self._files.log_files()
         whole = Walked(start)
         if log and start < log[0].base:
@@ -222,9 +223,9 @@ class LogPlanner:
             )
 
     def _is_as_before(self, log: list[LogFile], start: int, marks: list[Mark]) -> bool:
-        """Return whether the log still has what was read of it; False while that may come back.
+        """Return whether the log still has the records that were read; False while they may come back.
 
-        Raise DataLossError if it has something else, or nothing for a long time.
+        Raise DataLossError if the log has other records there, or none for longer than `timeoutMs`.
         """
         now = Seen.UNKNOWN if not marks else seen(log, marks[0])
         if now is Seen.SAME:
@@ -269,14 +270,14 @@ class LogPlanner:
         )
 
     def _behind(self, log: list[LogFile], start: int, stop: Stop, *, deep: bool) -> int | None:
-        """Return where reading can go on behind a place without a record; None at the end of the log."""
+        """Return the next record's position behind a place without a record; None at the end of the log."""
         if stop is Stop.HOLE:
             return record_behind(log, start + 1, NO_END)
         file = file_at(log, start)
         if file is None:
             return None
         if not deep and not head_at(file, start)[0]:
-            return None  # zeros: without a look at the rest, which may be most of a gigabyte
+            return None  # zeros: the rest is not searched, since it may be most of a gigabyte
         place, when_s, found = self._searched
         now_s = self._clock.monotonic()
         if place != start or now_s >= when_s + SEARCH_EVERY_S:
@@ -285,7 +286,7 @@ class LogPlanner:
         return found
 
     def _is_overdue(self, position: int) -> bool:
-        """Return whether there has been no record at a position for as long as it is waited for."""
+        """Return whether there has been no record at a position for the whole of `timeoutMs`."""
         now_s = self._clock.monotonic()
         if self._missing is None or self._missing[0] != position:
             self._missing = (position, now_s)

@@ -1,10 +1,10 @@
 """Walk along the records of a log that may still grow, be copied, or be cut while it is read.
 
-No byte is trusted because of where it stands. A record counts once its size, magic and own offset are right,
-its lengths make up its size, and its body has its checksum. So the walk ends in front of zeros, of a record
-that is written in part, and of what a file held before it was used again; the next walk begins there.
+No byte is trusted because of its place. A record counts once its size, magic and own offset are right, its
+lengths add up to its size, and its body matches its checksum. So the walk ends in front of zeros, of an
+unfinished record, and of older bytes in a reused file; the next walk begins there.
 
-Files are read by `pread`, not mapped: a process would die of a mapped file that is cut or deleted on a server.
+Files are read by `pread`, not mapped: if a mapped file is cut, or deleted on a file server, the process dies.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from cometmq.store.reading.files import LogFile
 from cometmq.store.reading.records import crc_holds, up_to_first
 
 WINDOW_BYTES: Final = 4 * 1024 * 1024
-# Places where tasks may begin are noted this often.
+# The distance between the noted places at which tasks may begin.
 STATION_BYTES: Final = 16 * 1024
-# No broker takes a message as large as this, so a size beyond it is damage.
+# No broker takes a message of this size, so a larger size is damage.
 MAX_RECORD_BYTES: Final = 256 * 1024 * 1024
 _OWN: Final = record_struct("physical_offset")
 _HEAD_BYTES: Final = PHYSICAL_OFFSET_AT + _OWN.size
@@ -47,8 +47,8 @@ _SCAN_BYTES: Final = 16 * 1024 * 1024
 
 
 class Stop(Enum):
-    """Why a walk ended: at a limit; where nothing is written yet, as far as the last file's name says; or
-    where no record is although there are later files.
+    """Names the reason why a walk ended: a limit; the end of the written log, if no later file exists; or a
+    place without a record in front of later files.
     """
 
     LIMIT = "limit"
@@ -58,9 +58,9 @@ class Stop(Enum):
 
 @dataclass
 class Walked:
-    """A walk. `end` is where the next one begins; `rows` is the number of records wanted if that is limited.
+    """The result of a walk. The next walk begins at `end`; `rows` counts the wanted records if they are limited.
 
-    runs: in each file, where records begin and where they end, with places between at which a task may begin.
+    runs: for each file, the first and the last position, and places between them at which a task may begin.
     last: the first byte and the size of the last record; None if there was none.
     """
 
@@ -93,8 +93,8 @@ def head_at(file: LogFile, position: int) -> tuple[int, bool]:
 
 
 def windows(fd: int, file: LogFile, start: int, end: int) -> Iterator[tuple[bytes, RecordColumns]]:
-    """Yield the records of a file from `start` on, as windows that begin with a record; their places are
-    within the window. Stop at the first place without a record.
+    """Yield the records of a file from `start` on, in windows that begin with a record. The columns have
+    places in the window. Stop at the first place without a record.
     """
     while start < end:
         length = min(WINDOW_BYTES, end - start)
@@ -118,9 +118,9 @@ def walk(
     max_bytes: int | None = None,
     max_rows: int | None = None,
 ) -> Walked:
-    """Walk from a record on: up to the position `until`, `max_rows` records wanted, or about `max_bytes`.
+    """Walk from a record on, up to the position `until`, `max_rows` wanted records, or about `max_bytes`.
 
-    The limits admit one record at least. A blank record at the end of a file is passed over.
+    The limits admit at least one record. The walk skips a blank record at the end of a file.
     """
     walked = Walked(start)
     stop_at = until if max_bytes is None else min(until, start + max_bytes)
@@ -136,7 +136,7 @@ def walk(
             ):
                 continue
         except FileNotFoundError:
-            pass  # deleted since it was listed: the next look finds it gone
+            pass  # deleted since it was listed: the next look does not list it
         if walked.stop is not Stop.LIMIT:
             later = any(other.base > walked.end for other in files)
             walked.stop = Stop.HOLE if later else Stop.END
@@ -196,7 +196,7 @@ def _limited(
     stop_at: int,
     max_rows: int | None,
 ) -> RecordColumns:
-    """Return the records in front of a limit, one at least, and count those wanted."""
+    """Return the records in front of a limit, at least one, and count the wanted records."""
     count = min(len(columns), int(np.searchsorted(columns.starts, stop_at - walked.end)))
     columns = columns.select(slice(max(1, count)))
     if max_rows is None:
@@ -214,7 +214,7 @@ def _without_unfinished(
 ) -> RecordColumns:
     """Leave out the last record if its properties end with a zero and nothing follows it.
 
-    No checksum covers properties. Only their end can be missing, because they are written forwards.
+    No checksum covers properties. Only their end can be missing, because files are written from front to back.
     """
     if not len(columns):
         return columns
@@ -227,8 +227,8 @@ def _without_unfinished(
 
 
 def _is_full(fd: int, file: LogFile, position: int, *, is_followed: bool) -> bool:
-    """Return whether no more records fit into the file. A blank one fills the rest; where there is none, a
-    file that is copied in part looks the same, unless the next file begins at its end.
+    """Return whether no more records fit into the file. A blank record fills the rest. Without a blank record,
+    a partial copy looks the same, unless the next file begins at its end.
     """
     rest = file.end - position
     head = os.pread(fd, HEAD.size, position - file.base)
@@ -249,8 +249,8 @@ def _size_of(head: bytes, position: int) -> tuple[int, bool]:
 
 
 def record_behind(files: Sequence[LogFile], position: int, limit: int) -> int | None:
-    """Return where the next record from a position on begins, below `limit`: one whose own offset is its
-    place. None if there is none.
+    """Return the position of the next record from a position on, below `limit`; None if there is none. A
+    record's own offset must equal its position.
     """
     for file in files:
         if file.end <= position or file.base >= limit:
@@ -284,16 +284,16 @@ def _record_in(fd: int, file: LogFile, start: int, end: int) -> int | None:
 
 
 def _written(fd: int, file: LogFile, start: int) -> int:
-    """Return where a file has data from a position on, so that what was never written is not read."""
+    """Return the first position with data from `start` on, so that unwritten parts are not read."""
     try:
         return max(start, file.base + os.lseek(fd, start - file.base, os.SEEK_DATA))
     except OSError:
-        # Nothing but a hole up to the end, or a file system that does not know.
+        # There is only a hole up to the end, or the file system does not report holes.
         return start
 
 
 def written_end(file: LogFile) -> int:
-    """Estimate where the written part of a file ends: bodies of zeros may hide the rest."""
+    """Estimate the end of the written part of a file. Bodies of zeros can make the estimate too low."""
     page = 4096
     try:
         with opened(file) as fd:

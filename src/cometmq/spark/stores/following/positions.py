@@ -1,11 +1,11 @@
-"""Remember how far a stream has read a log, and which records it has left behind it.
+"""Remember the position that a stream has reached in a log, and marks of records that it has read.
 
 An offset of the stream is {"commitLog": 41943040, "marks": [[41942800, 240, "5f2c…"]]}: the position in the
 commit log at which the next batch begins, and the place, size and digest of records in front of it, the
-newest first. A record that is another one now means that the log was cut behind an older mark and written
-again, as by a broker that recovered without its last messages, or by a slave that became master.
+newest first. If another record is at the place of a mark, the log was cut behind an older mark and written
+again. A broker does that if it recovered without its last messages, and so does a slave that became master.
 
-`leftOut` is the position at which a batch begins that only leaves out what is gone or damaged.
+The offset of a batch that only leaves out deleted or damaged records has `leftOut`, the batch's beginning.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cometmq.protocol.messages.record_layout import FIELDS
 from cometmq.spark.stores.following.log_walk import file_at, head_at, opened
 from cometmq.store.reading.files import LogFile
 
-# More marks than this would say little more: they are ever further apart.
+# More marks would say little more, since the distances between marks grow.
 MOST_MARKS: Final = 8
-# Of a record that is at most so much is compared: places, times and checksum are in its first 88 bytes.
+# At most so many bytes of a record are compared: its offsets, times and checksum are in the first 88 bytes.
 _COMPARED_BYTES: Final = 1024
 _DIGEST_BYTES: Final = 16
 assert all(at < _COMPARED_BYTES for at, _ in FIELDS.values())
@@ -65,8 +65,8 @@ def marks_of(offset: Position) -> list[Mark]:
 
 
 def with_mark(marks: Sequence[Mark], new: Mark | None) -> list[Mark]:
-    """Return the marks with a new one in front. Of too many, the one leaves whose neighbours are nearest
-    to each other, as seen from the newest.
+    """Return the marks with a new one in front. If they are too many, drop the mark with the nearest
+    neighbours, relative to their distance from the newest mark.
     """
     kept = [new, *marks] if new is not None else list(marks)
     while len(kept) > MOST_MARKS:
@@ -81,7 +81,7 @@ def with_mark(marks: Sequence[Mark], new: Mark | None) -> list[Mark]:
 
 
 def mark_at(files: Sequence[LogFile], position: int, size: int) -> Mark | None:
-    """Return the mark of a record that lies in the log now, None if there is nothing there."""
+    """Return the mark of a record in the log, None if the log has no bytes there."""
     file = file_at(files, position)
     if file is None:
         return None
@@ -111,5 +111,5 @@ def seen(files: Sequence[LogFile], mark: Mark) -> Seen:
         return Seen.NOTHING
     if is_record:
         return Seen.OTHER
-    # Bytes of another record, which begins elsewhere; zeros may still be filled by a copy.
+    # Other bytes belong to another record, which begins elsewhere. A copy may still fill zeros.
     return Seen.OTHER if size else Seen.NOTHING

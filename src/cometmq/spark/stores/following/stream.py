@@ -1,6 +1,6 @@
 """Read the source `rocketmq-store` as a stream.
 
-An offset is a position in the commit log, with marks: `positions`. The first batch of a query has no
+An offset is a position in the commit log, with marks (see `positions`). The first batch of a query has no
 messages, so that the checkpoint holds the query's beginning.
 """
 
@@ -37,7 +37,7 @@ from cometmq.spark.workers import spare_collections
 from cometmq.store.reading.files import LogFile, StoreFiles
 from cometmq.store.reading.records import crc_holds, up_to_first
 
-# A task reads about so much of the log.
+# A task reads about this many bytes of the log.
 _PART_BYTES: Final = 32 * 1024 * 1024
 
 
@@ -61,16 +61,16 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock
         self._topics = ChosenTopics(options.topics, options.pattern)
         self._kept_planner: LogPlanner | None = None
-        # With Trigger.AvailableNow, where the query stops at the latest.
+        # With Trigger.AvailableNow, the position at which the query stops at the latest.
         self._available_now = False
         self._target: int | None = None
-        # Where a query without a checkpoint begins, until its first batch is planned.
+        # The beginning of a query without a checkpoint, until its first batch is planned.
         self._initial: int | None = None
         self._walked: tuple[int, Walked] | None = None
         self._planned = False
 
     def __getstate__(self) -> dict[str, Any]:
-        # Workers have no use for the plan of the driver.
+        # Workers do not need the plan of the driver.
         return {**self.__dict__, "_kept_planner": None, "_walked": None}
 
     def initialOffset(self) -> Position:  # noqa: N802 - Spark's names, here and below
@@ -93,7 +93,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return position_of(self._initial, [])
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
-        """Return the limit that the options give. ReadAllAvailable would not do: it is Trigger.Once's."""
+        """Return the limit in the options. It must not be ReadAllAvailable, which means Trigger.Once."""
         if self._options.max_messages is not None:
             return ReadMaxRows(self._options.max_messages)
         return ReadMaxBytes(self._options.max_bytes)
@@ -102,7 +102,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
 
     def reportLatestOffset(self) -> Position | None:  # noqa: N802 - Spark's name
-        """Return about where the log ended when the last batch was planned."""
+        """Return an estimate of the end of the log when the last batch was planned."""
         planner = self._kept_planner
         return None if planner is None else {"commitLog": planner.written_end}
 
@@ -114,8 +114,8 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         initial, self._initial = self._initial, None
         everything = isinstance(limit, ReadAllAvailable)
         if at == initial and not everything:
-            # Spark stores where batches end, so the first one must be empty: if it ran again, it would
-            # begin at whatever is the first or last record by then.
+            # Spark stores only the ends of batches, so the first batch must be empty. Otherwise, if it ran
+            # again, it would begin at the record that is the first or last one by then.
             return start
         max_bytes, max_rows = self._limits(limit)
         found = planner.plan(
@@ -135,7 +135,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial = None
         low, high = start["commitLog"], end["commitLog"]
         if not self._planned:
-            # The first batch may have run before, divided into other parts.
+            # The first batch may have run before, with other parts.
             self._options.gaps.forget({self._place: (low, high)})
             self._planned = True
         if low >= high or end.get("leftOut") == low:
@@ -152,7 +152,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         spare_collections()
 
     def commit(self, end: Position) -> None:
-        """Do nothing: the checkpoint is all that is kept."""
+        """Do nothing: only the checkpoint keeps offsets."""
 
     def stop(self) -> None:
         self._kept_planner = self._walked = None
@@ -185,7 +185,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options.gaps.replace_planned(self._place, gap)
 
     def _limits(self, limit: Any) -> tuple[int | None, int | None]:
-        """Return how many bytes of the log and how many rows a batch may have."""
+        """Return the largest numbers of bytes of the log and of rows in a batch."""
         if isinstance(limit, ReadAllAvailable):
             return None, None
         rows = self._options.max_messages

@@ -1,4 +1,4 @@
-"""Choose the records of a log whose topics a read asks for."""
+"""Choose the records of a log that belong to the topics of a read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from cometmq.model.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from cometmq.protocol.messages.record_columns import Bools, RecordColumns
 
-# Topics are kept with the answer for them. A log with more topics than this has them looked up again.
+# The answer for each topic is cached. With more topics than this, the cache is emptied.
 _MOST_KEPT = 100_000
 
 
 class ChosenTopics:
-    """Says which records have one of the topics, and would be listed by a consume queue: no half messages
-    of transactions, and none that were rolled back. It can be pickled.
+    """Selects the records of the topics that a consume queue would list: no half messages of transactions,
+    and no messages that were rolled back. It can be pickled.
     """
 
     def __init__(self, names: frozenset[str] | None, pattern: re.Pattern[str] | None) -> None:
@@ -25,7 +25,7 @@ class ChosenTopics:
 
     @property
     def takes_all(self) -> bool:
-        """Return whether all records of the log are wanted, RocketMQ's own ones too."""
+        """Return whether all records of the log are wanted, including RocketMQ's own."""
         return self._names is None and self._pattern is None
 
     def among(self, view: memoryview, columns: RecordColumns) -> Bools:
