@@ -280,7 +280,7 @@ class RequestTimeoutError(RemotingError, TimeoutError):
 
 
 class SilentServerError(RequestTimeoutError):
-    """A server has said nothing to anybody since `since_ms`, and the caller was in haste."""
+    """A server has sent nothing to any caller since `since_ms`, and this caller was in haste."""
 
     # In ms since the epoch.
     since_ms: int = 0

@@ -78,7 +78,7 @@ class Found(TextKey):
 
 
 class Reached(TextKey):
-    """Lists from where an address can be reached."""
+    """Names the places from which an address can be reached."""
 
     ANYBODY = Reach.ANYBODY.value
     THIS_MACHINE = Reach.THIS_MACHINE.value

@@ -40,8 +40,8 @@ CHANGEABLE_SETTINGS: Final = frozenset(
 
 
 class UnitTopics(Enum):
-    """Chooses topics: those of a unit, those with subscribers of other units, or the latter
-    without those of a unit.
+    """Chooses topics: topics of a unit, topics with subscribers of other units, or the latter
+    without topics of a unit.
     """
 
     UNIT = "unit"

@@ -1,10 +1,10 @@
 """Know which servers are silent, so that a caller in haste waits for each of them once.
 
 A page of the console asks a server many questions, and the next page asks it again. A server that
-has fallen silent (its process hangs, or its packets are dropped) would cost each question all of
-the time that an answer may take. Calls within `in_haste` give up a server that has said nothing to
-anybody since they asked it, and do not ask one that is known to be silent. All other calls wait for
-as long as before; they notice when it speaks again.
+has fallen silent (its process hangs, or its packets are dropped) would cost each question the full
+timeout. Calls within `in_haste` give up if the server has sent nothing to any caller since they asked
+it, and do not ask a server that is known to be silent. All other calls wait for the usual time; they
+notice when the server answers again.
 """
 
 from __future__ import annotations

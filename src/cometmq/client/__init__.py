@@ -1,4 +1,4 @@
-"""Hold the producers and consumers on asyncio, and in `blocking` the blocking classes over them.
+"""Hold the producers and consumers on asyncio; `blocking` has the blocking classes over them.
 
 `instance` owns what the clients of one client id share: connections, routes, heartbeats, and the
 answers to brokers' questions. `lifecycle` has the base of all clients. The packages are `cluster`

@@ -74,7 +74,7 @@ NO_NAMESPACE: Final = Namespace(None)
 
 
 def namespace_of(addresses: list[str]) -> str | None:
-    """Return the namespace that the first address begins with (addresses of hosted instances do),
+    """Return the namespace with which the first address begins, as addresses of hosted instances do,
     or None.
     """
     found = _INSTANCE_HOST.match(addresses[0])

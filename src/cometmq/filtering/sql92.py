@@ -163,7 +163,7 @@ class Outcomes:
             return outcome
 
     def put(self, expression: str, outcome: Outcome) -> None:
-        """Remember an expression, and forget the one that was asked for longest ago."""
+        """Remember an expression, and forget the least recently used one."""
         if len(expression) > MAX_EXPRESSION_LENGTH:  # others may send megabytes
             return
         with self._lock:

@@ -40,8 +40,8 @@ class Failure(NamedTuple):
 
 
 def exception_text(error: BaseException) -> str:
-    """Return the text of an exception of the user's code. If its `__str__` raises, say so: nothing that names
-    a failure may fail itself.
+    """Return the text of an exception of the user's code. If its `__str__` raises, return a text that says so,
+    because the report of a failure must not fail itself.
     """
     try:
         return str(error)

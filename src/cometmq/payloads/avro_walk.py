@@ -12,8 +12,8 @@ from typing import Any, Final
 MAX_AVRO_DEPTH: Final = 100
 # As many as are walked in some 50 ms.
 MAX_AVRO_VALUES: Final = 100_000
-# Making a decimal takes time that grows with the square of its bytes: 200,000 took 3.5 s. No table has a
-# decimal of more than 38 digits, which are 16 bytes.
+# The time to decode a decimal grows with the square of its bytes: 200,000 bytes took 3.5 s. No table has a
+# decimal of more than 38 digits, which take 16 bytes.
 MAX_AVRO_DECIMAL_BYTES: Final = 1024
 _FIXED: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _VARINTS: Final = frozenset({"int", "long", "enum"})
@@ -25,9 +25,9 @@ class AvroWalk:
 
     `is_needed` says whether any body of the schema needs a walk.
 
-    The schema may let a body be deep or long beyond its bytes, because it refers to itself, or has arrays of
-    items that may take no bytes. Or it has decimals, and the body is longer than a decimal may be. All other
-    bodies need no walk.
+    A body needs a walk if its schema allows more depth or more items than the body has bytes: the schema refers to
+    itself, or has arrays of items that may take no bytes. It also needs a walk if the schema has decimals and the
+    body is longer than a decimal may be.
     """
 
     def __init__(self, schema: Any) -> None:

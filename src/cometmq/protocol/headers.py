@@ -478,8 +478,8 @@ class GetProducerConnectionListRequestHeader(Header):
 
 
 class GetConsumeStatsRequestHeader(Header):
-    """Code 208: how far a group is in every topic that it consumes, or in `topic`, or in those
-    that `topic_list` names (separated by semicolons), whether or not the group subscribes to them.
+    """Code 208: the progress of a group in every topic that it consumes, or in `topic`, or in the
+    topics that `topic_list` names (separated by semicolons), even without a subscription to them.
 
     `with_subscribed` adds topics that an online group subscribes to without having an offset there;
     Java's class does not have this field.
@@ -492,7 +492,7 @@ class GetConsumeStatsRequestHeader(Header):
 
 
 class GetConsumeStatsInBrokerHeader(Header):
-    """Code 317: how far every group is in every topic, or with `is_order` in every ordered topic.
+    """Code 317: the progress of every group in every topic, or with `is_order` in every ordered topic.
     For `with_subscribed` see code 208.
     """
 

@@ -8,11 +8,11 @@ The columns of a row are
 
 Rights and resources are those of Java's access control (the annotation RocketMQAction of 5.x and
 PlainPermissionManager of 4.x) if it has any for the request. Where it has none, a request that
-reads messages or the state of a group needs the right to consume, and one that reads of all topics
-and groups the right to run the cluster; docs/security.md lists these differences. A group's retry
-topic stands for the group, as in Java. Handlers check what a message that a request names by its
-place belongs to. Actions are those of 5.3 (also DefaultAuthorizationContextBuilder) if its policies
-know the request.
+reads messages or the state of a group needs the right to consume. A request that reads about all
+topics and groups needs the right to run the cluster. docs/security.md lists these differences. A group's retry
+topic stands for the group, as in Java. If a request names a message by its place, the handler
+checks the topic of the message. Actions are those of 5.3 (also DefaultAuthorizationContextBuilder)
+if its policies know the request.
 
 A slave refuses what would write to its log, which is its master's, or change tables that it copies
 from its master. The codes are those of Java's slaves, of 4.9 where 5.3 differs. A slave takes

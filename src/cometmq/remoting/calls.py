@@ -6,8 +6,8 @@
     on its way     the connection is lost               raises ConnectionLostError
     over           its answer comes after all           the answer is dropped
 
-One timer looks for calls that are over: a timer for each call costs a sender of many messages more
-than the send of its request, and nearly all of them are cancelled. A look costs time for each call
+One timer looks for calls that have timed out. A timer for each call would cost a sender of many
+messages more than the send of its request, and nearly all timers would be cancelled. A look costs time for each call
 that waits. So the interval between looks grows with their number, and a call may time out late by
 one interval.
 

@@ -44,8 +44,8 @@ class Handlers:
     def __init__(self, access: Access | None = None, meter: RequestMeter | None = None) -> None:
         self._access = access
         self.meter = meter
-        # Whether `check_resource` and `check_again` check anything: handlers that would first have
-        # to do work for a check look here.
+        # Whether `check_resource` and `check_again` check anything: a handler that has to do work before
+        # a check looks here first.
         self.checks_resources = access is not None and access.checks_resources
         # How many requests were answered by an error, by their code and that of the answer.
         # Requests that nobody serves have the code UNSERVED.

@@ -7,7 +7,7 @@ time: it is passed over until the others have been offered as much. Time is the 
 pays neither for the disk nor for other threads that the loop happened to wait for meanwhile.
 
 Each turn serves each line for a time of its own. A connection with few small requests left waits
-in the first line, and so not for a round of large requests. Requests that run or inspect the
+in the first line, so it does not wait for a round of large requests. Requests that run or inspect the
 cluster wait in the last line, behind those of clients; Java has threads of its own for them.
 """
 
@@ -54,8 +54,8 @@ class Guest(Protocol):
         """Write the answers that are due."""
 
     def serve_slice(self) -> bool:
-        """Serve the requests that wait for a slice, and owe what exceeds it. Join a line again if
-        some requests are left. Return False if none waited: then the connection reads on, which
+        """Serve the requests that wait for a slice, and count time beyond the slice as owed. Join a line
+        again if some requests are left. Return False if none waited: then the connection reads on, which
         takes about a slice.
         """
 

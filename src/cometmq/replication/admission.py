@@ -81,7 +81,7 @@ class SlaveAdmission:
         return token
 
     def redeem(self, token: bytes) -> bool:
-        """Return whether a token is good, which each is only once.
+        """Return whether a token is valid. Each token is valid only once.
 
         The time of a look-up by hash does not show how much of a guessed token is right.
         """

@@ -57,7 +57,7 @@ SYSTEM_CLOCK = SystemClock()
 
 
 def work_clock(monotonic: Callable[[], float]) -> Callable[[], float]:
-    """Return a function that says how many seconds of a processor the calling thread has had.
+    """Return a function that returns the processor time of the calling thread in seconds.
 
     Unlike the clock it does not go on while the thread waits for the disk, the interpreter or a
     processor. A reading takes 0.3 µs, five times as long. Where time is virtual it is that time.

@@ -26,7 +26,7 @@ def exchange(
 ) -> tuple[int, bytes]:
     """Return the status and the body, of which at most `most_bytes` are read. Redirects are not followed.
 
-    Blocks, so it is for a thread; `timeout_s` bounds the whole exchange once there is a connection. Raises
+    Blocks, so call it in a thread. `timeout_s` bounds the whole exchange once the connection is open. Raises
     OSError if the server does not answer, or answers with something other than HTTP.
     """
     connection: http.client.HTTPConnection
@@ -38,13 +38,13 @@ def exchange(
     timer = None
     try:
         connection.connect()
-        # The timeout of a socket is for each read: a server that sends a byte from time to time would keep
-        # this thread, and the end of its process, for hours.
+        # A socket's timeout applies to each read: a server that sends a byte from time to time would hold
+        # this thread, and delay the end of its process, for hours.
         timer = threading.Timer(timeout_s, partial(_cut, connection.sock, late))
         timer.daemon = True
         timer.start()
         connection.request(method, path, body, dict(headers))
-        # Closed by itself: an answer that is not read to its end keeps its socket.
+        # Close the answer explicitly: an answer that is not read to its end keeps its socket.
         with connection.getresponse() as response:
             status, data = response.status, response.read(most_bytes)
     except (OSError, http.client.HTTPException) as error:
@@ -57,13 +57,13 @@ def exchange(
         if timer is not None:
             timer.cancel()
         connection.close()
-    if late.is_set():  # the body has no length of its own, and ended with the connection
+    if late.is_set():  # a body without a declared length ends with the connection
         raise _late(timeout_s)
     return status, data
 
 
 def _cut(connection: socket.socket, late: threading.Event) -> None:
-    """Have the reads of another thread end."""
+    """End the reads of another thread."""
     late.set()
     with contextlib.suppress(OSError):  # it is closed already
         connection.shutdown(socket.SHUT_RDWR)

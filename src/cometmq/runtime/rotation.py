@@ -59,7 +59,7 @@ class Rotation(Generic[K, T]):
 class LoopTurns:
     """Lets one of the waiting callers go on in each turn of the loop. For the loop's thread only.
 
-    A request takes the loop from 0.3 to some milliseconds. If all waiting requests went on in the
+    A request takes 0.3 ms to some milliseconds of the loop. If all waiting requests went on in the
     same turn, five hundred connections would hold it for half a second. Owners, such as networks
     or accounts, take turns.
     """

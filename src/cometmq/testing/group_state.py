@@ -118,7 +118,7 @@ async def _progress(
 ) -> list[QueueProgress]:
     """Return how far the group is in each queue of a topic.
 
-    Consumers commit every few seconds only. So this asks the members, too, which know at once.
+    Consumers commit only every few seconds, so this also asks the members, which know at once.
     """
     committed = (await admin.groups.progress(group, topic)).queues
     if not is_online or all(at.lag == 0 for at in committed):

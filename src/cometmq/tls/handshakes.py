@@ -129,7 +129,7 @@ class Handshakes:
             self._running[guest] = None
             guest.shake_hands()
         if self._waiting and self._timer is None:
-            # The next one is due when there is a token, or a place: slow peers must make room.
+            # The next handshake is due when there is a token, or a place: slow peers must make room.
             pause_s = max((1 - self._tokens) / self.per_second, 0.001)
             if self._tokens >= 1:
                 pause_s = _SLOW_AFTER_S / 4

@@ -180,8 +180,8 @@ def server_tls(
 
 
 def certificate_left_s(config: TlsConfig, clock: Clock) -> float | None:
-    """Return the seconds until the certificate in the files expires, 0 after that, None where
-    none is served or its end is unknown. Raises ConfigError if the files cannot be used. Blocks.
+    """Return the seconds until the certificate in the files expires, 0 after that, None if none is
+    served or its end is unknown. Raises ConfigError if the files cannot be used. Blocks.
     """
     if config.mode == "disabled":
         return None

@@ -98,7 +98,7 @@ def acl_info(subject: str, entries: Iterable[AclEntry]) -> AclInfo:
 
 
 def one_of(what: str, text: str, known: tuple[str, ...]) -> str:
-    """Return the known text that equals this one, whatever the case of letters. Raises
+    """Return the known text that equals this one, ignoring the case of letters. Raises
     IllegalArgumentError.
 
     Brokers pass over actions that they do not know.

@@ -103,7 +103,7 @@ class Access(Accounts):
         cluster: str | None = None,
         broker: str | None = None,
     ) -> list[str]:
-        """Change the fields of a user that are given."""
+        """Change the given fields of a user."""
         check_given("a user's name", name)
         if password is None and kind is None and state is None:
             raise IllegalArgumentError("nothing is changed; give a password, kind or state")
@@ -172,8 +172,8 @@ class Access(Accounts):
     async def copy_users(
         self, source: str, target: str, names: Iterable[str] | None = None
     ) -> list[str]:
-        """Copy users from one broker to another, and change those that are there already; return
-        their names.
+        """Copy users from one broker to another, and change the users that exist there already;
+        return their names.
 
         Without `names` all are copied. `source` and `target` are broker names or addresses. Raises
         RemoteError (USER_NOT_EXIST) before anything is copied if a user is not there.
@@ -292,8 +292,8 @@ class Access(Accounts):
     async def copy_acls(
         self, source: str, target: str, subjects: Iterable[str] | None = None
     ) -> list[str]:
-        """Copy policies from one broker to another, and change those that are there already;
-        return the subjects.
+        """Copy policies from one broker to another, and change the policies that exist there
+        already; return the subjects.
 
         Without `subjects` all are copied. Their users must be there. Raises RemoteError
         (POLICY_NOT_EXIST) before anything is copied if a subject has none.

@@ -103,7 +103,7 @@ class JavaBrokers(Room):
         )
 
     async def reset_master_flush_offset(self, offset: int, *, broker: str) -> list[str]:
-        """Set the offset up to which a slave takes its master's log for flushed; a master ignores
+        """Set the offset up to which a slave regards its master's log as flushed; a master ignores
         it.
         """
         if type(offset) is not int or offset < 0:

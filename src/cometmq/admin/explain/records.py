@@ -114,8 +114,8 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Unasked:
-    """Names a question to which a server gave no answer, and why: the explanation may lack a cause
-    for it.
+    """Names a question that a server did not answer, and the reason. The explanation may therefore
+    lack a cause.
     """
 
     request: str

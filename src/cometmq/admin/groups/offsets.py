@@ -175,8 +175,8 @@ class Offsets(Room):
         """Return by queue the lowest offset that any group has in a topic.
 
         It is None where the offset of `compare_group` is lower. Queues without an offset are left
-        out. The request could leave groups out, too, but a Java broker deletes the offsets of
-        groups that it names.
+        out. The request has a field for groups to leave out, but a Java broker deletes the
+        offsets of these groups.
         """
         check_group(compare_group)
         route = await self._servers.route(topic)

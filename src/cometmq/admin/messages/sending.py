@@ -88,8 +88,8 @@ class SentMessages(Room):
     async def resend(self, message: MessageExt) -> SendResult:
         """Send a message that was stored again, at once, under its unique id.
 
-        It goes to the queue that it was in, or to the first queue if that one takes no more
-        messages. Every group of the topic gets it once more. Raises IllegalArgumentError for a
+        The copy goes to the message's own queue, or to the first queue if that queue takes no
+        more messages. Every group of the topic gets the message once more. Raises IllegalArgumentError for a
         message that waits in a topic of the broker's own.
         """
         _check_open(message.topic)

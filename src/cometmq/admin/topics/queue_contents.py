@@ -33,7 +33,7 @@ class QueueUnits:
 
     Each unit has the place and length of a message in the commit log, and the code of its tags.
     `subscription` is the subscription of the named group, if it is online; `filter` is the
-    broker's description of how that selects messages, or of why it cannot.
+    broker's description of the filter, or of the reason why it cannot select messages.
     """
 
     queue: MessageQueue

@@ -79,10 +79,10 @@ class OffsetAdmin:
     async def correction(
         self, connection: Connection, call: Request[QueryCorrectionOffsetHeader]
     ) -> RemotingCommand:
-        """Return by queue the lowest offset of any group, without the groups to be left out.
+        """Return the lowest offset of any group in each queue, without the groups to be left out.
 
         Where the group to compare with has a lower offset, the queue gets the largest number.
-        With access control only groups that the sender may ask about count: Java counts all.
+        With access control, only groups that the sender may read count; Java counts all groups.
         """
         header = call.header
         left_out = set((header.filter_groups or "").split(_GROUP_SEPARATOR))

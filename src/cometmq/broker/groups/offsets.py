@@ -25,9 +25,9 @@ EndOf = Callable[[str, int], int | None]
 
 
 def check_clients_may_commit(group: str) -> None:
-    """Raise Refused for the group of the broker's own offsets, by which a start finds the
-    transactions that have not ended: with wrong offsets it would forget some, and commit others
-    once more.
+    """Raise Refused for the group that holds the broker's own offsets. A start finds the open
+    transactions by these offsets: with wrong ones it would forget some transactions, and commit
+    others once more.
     """
     if group == names.TRANSACTION_GROUP:
         raise Refused(

@@ -41,8 +41,8 @@ async def call_in_turn(
 ) -> RemotingCommand:
     """Send a client a request of perhaps megabytes, and return the answer, whatever its code.
 
-    A request is encoded once the client has read all that was sent to it before, and only one in a
-    turn of the loop; all calls that wait learn at once that the client reads. Raises Refused if
+    A request is encoded once the client has read all earlier bytes, and only one request in a turn
+    of the loop. All waiting calls learn at once that the client reads. Raises Refused if
     too many wait for a turn, RequestTimeoutError or ConnectionLostError.
     """
     now = asyncio.get_running_loop().time

@@ -1,7 +1,7 @@
 """Keep which groups pop a topic's messages: codes 401 and 402 (Java: MessageRequestModeManager).
 
-Members that let the broker divide the queues learn of the choice, see `assignments`. The choice
-bars nobody: a group may pull and pop at the same time. The file is RocketMQ's
+Members that let the broker divide the queues get the choice, see `assignments`. The choice
+excludes no member: a group may pull and pop at the same time. The file is RocketMQ's
 messageRequestMode.json; slaves copy it.
 """
 
@@ -83,8 +83,8 @@ class RequestModes:
         return response(ResponseCode.SUCCESS)
 
     def copy(self, modes: MessageRequestModes) -> None:
-        """Take over what a slave's master has. No request ends a choice, so a choice that the
-        master lacks stays: the master has lost its file.
+        """Take over the choices of a slave's master. No request ends a choice, so if the master lacks
+        a choice, it has lost its file: the choice stays.
         """
         own = self._modes.message_request_mode_map
         changed = False

@@ -20,7 +20,7 @@ _SHARE_OF_A_GROUP = 10
 
 class Slots:
     """Gives each of `limit` keys a slot, first come, first served; a key that is not asked for
-    between `begin` and `end` loses its slot. `left_out` counts the keys that got no slot.
+    between `begin` and `end` loses its slot. `left_out` counts the keys without a slot.
     """
 
     def __init__(self) -> None:

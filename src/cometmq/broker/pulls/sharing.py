@@ -1,4 +1,4 @@
-"""Find the requests that a message wakes: of each share the request that has waited for longest.
+"""Find the requests that a message wakes: in each share, the request that has waited longest.
 
 Thousands of pops of a group may wait for one queue, and each message is for one of them. So a place keeps its requests
 by share, and a message looks at one request of each, unless filters pass some over.

@@ -21,7 +21,7 @@ class KnownMaster:
 
     A name server that does not know the master, because it has just started, takes nothing back.
     While one name server still reports the present address, an address from another name server
-    does not count: of two masters of one name a slave stays with its own.
+    does not count: if two masters have one name, a slave stays with its own.
     """
 
     def __init__(self, ha_master_address: str | None = None) -> None:

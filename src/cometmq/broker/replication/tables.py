@@ -73,7 +73,7 @@ _PERIOD_S: Final = 10.0
 _FIRST_S: Final = 3.0
 # Between two copies that messages of unknown topics cause.
 _UNKNOWN_TOPIC_PAUSE_S: Final = 0.5
-# Between two attempts to find out who the master is.
+# The pause between two attempts to find the master.
 _MASTER_PAUSE_S: Final = 0.5
 # How often a copy of offsets looks whether our log has got as far as it waits for.
 _COVERED_PERIOD_S: Final = 0.5

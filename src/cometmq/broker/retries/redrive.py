@@ -163,7 +163,7 @@ class Redrives:
         Each letter goes to the topic that it came from, to its first queue if that is still known.
         With `only_group` it goes to the group's retry topic, where no other group sees it. Letters
         of topics to which no client sends, or to which this client may send nothing (`may_send`),
-        are skipped: a letter's properties are what its sender wrote.
+        are skipped, because the sender of a letter wrote the topic in its properties.
 
         A call with the same id continues an interrupted redrive, and sends nothing if the redrive
         has finished. Raises Refused for an id that is in use for something else, a group without

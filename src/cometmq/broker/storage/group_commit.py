@@ -131,8 +131,8 @@ class GroupCommit:
 
     `disk` or `slaves` is None if sends do not wait for it. The order in which a send waits for the
     two does not matter: each is a line of its own, and the answer goes out when the send has left
-    both. If a message is less safe than asked for, the code of the answer says why: that of the
-    slaves if both lines have one, as in Java.
+    both. If a message is less safe than requested, the code of the answer gives the reason: the code of
+    the slaves if both lines have one, as in Java.
     """
 
     def __init__(self, disk: DiskLine | None, slaves: SlaveLine | None) -> None:

@@ -113,7 +113,7 @@ def sentence_of(error: Exception, file: Path, table: str) -> CometMQError | None
 def _is_of_lost_java(error: Exception) -> bool:
     """Return whether a call to Java found no process, or lost it."""
     name = type(error).__name__
-    # For an empty answer py4j raises its plain error, without what Java says.
+    # For an empty answer py4j raises its plain error, without Java's text.
     if name == "Py4JNetworkError" or (name == "Py4JError" and "Trace" not in str(error)):
         return True
     if not isinstance(error, ConnectionError):

@@ -239,8 +239,8 @@ class BrokerApi:
         """Return the group's offset of a queue, or None if there is none.
 
         For a group without an offset, brokers answer 0 while the queue's first message is in
-        memory: a new member begins there. With `is_stored` only a stored offset counts, except for
-        brokers before 5.0.
+        memory: a new member begins there. With `is_stored` only a stored offset counts; brokers before
+        5.0 ignore it.
         """
         answer = await self._remoting.ask(
             address,

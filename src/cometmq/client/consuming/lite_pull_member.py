@@ -328,8 +328,8 @@ class LitePullMember:
         return self.assigned()
 
     async def go_to(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Have the polls of queues go on at these offsets. Passes over queues that this member
-        does not have.
+        """Have the polls of queues go on at these offsets. Ignore queues that this member does not
+        have.
         """
         for queue in offsets:
             if queue in self._assignments:

@@ -38,8 +38,8 @@ class PulledMessage(AcknowledgedMessage):
                 handle(message.body)
 
     The consumer commits the offset of the queue's lowest message that is neither acknowledged nor
-    given back. After a rebalance, a `seek` or a reset the queue has another holder or place: `ack`
-    does nothing then, and the message comes again there.
+    given back. After a rebalance the queue has another holder, after a `seek` or a reset another
+    position: then `ack` does nothing, and the message comes again.
     """
 
     __slots__ = ("_holder", "_process_queue")

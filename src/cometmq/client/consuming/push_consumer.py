@@ -166,9 +166,9 @@ class PushConsumer(GroupConsumer[GroupMember]):
     `on_assigned` gets the queues that come to this consumer, and `on_revoked` the queues that
     leave it, including the queues of its retry topic. A function runs in a thread, a coroutine
     function on the loop, one call at a time. A queue is consumed only after `on_assigned` has
-    returned, so a `seek` there comes in time. `on_revoked` is called once no more messages of its
-    queues are handed out, before their offsets are committed and another member gets them, and also
-    at the close. An `orderly` consumer first waits for the listener. In other consumers a listener
+    returned, so a `seek` there comes in time. `on_revoked` is called when no more messages of these
+    queues are handed out, before their offsets are committed and another member gets the queues,
+    and also at the close. An `orderly` consumer first waits for the listener. In other consumers a listener
     may still be running; its messages come again. A queue with a lost lock is gone before the call.
     The rebalance waits for a callback for at most `rebalance_callback_timeout_ms` (30 s); then it
     logs the function's name and goes on. With mode="pop" no queue belongs to a member, so the

@@ -79,7 +79,7 @@ class _Filter:
 
 @routes.page("/audit")
 async def listing(request: Request) -> Response:
-    """Show the newest actions first, and of an action that has ended only the line with its
+    """Show the newest actions first, and for an action that has ended only the line with its
     outcome.
     """
     console = console_of(request)

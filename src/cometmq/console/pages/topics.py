@@ -82,7 +82,7 @@ class Row:
 
     @property
     def error(self) -> CometMQError | None:
-        """Why a part of the row is unknown, None if all of it is known."""
+        """The reason why a part of the row is unknown, None if all of it is known."""
         return self.stats.error or self.route.error
 
     @property

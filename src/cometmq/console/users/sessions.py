@@ -66,9 +66,9 @@ class Session:
 class Sessions:
     """Holds the sessions by the hash of their cookie, the one used longest ago first.
 
-    For the loop's thread only. Beyond MAX_SESSIONS_OF_ACCOUNT of an account, its session used
-    longest ago ends; beyond MAX_SESSIONS of all accounts, the session used longest ago ends.
-    `on_limit` gets the name of the limit that ended one.
+    For the loop's thread only. If an account has more than MAX_SESSIONS_OF_ACCOUNT, its least
+    recently used session ends; if all accounts have more than MAX_SESSIONS, the least recently used
+    session of all ends. `on_limit` gets the name of the limit that ended a session.
     """
 
     def __init__(

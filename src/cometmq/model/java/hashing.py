@@ -21,7 +21,7 @@ def java_hash(text: str) -> int:
 
 
 def hash_once(text: str) -> int:
-    """Return what `java_hash` returns, without its cache."""
+    """Return the same hash as `java_hash`, without its cache."""
     units = array.array("H", text.encode("utf-16-le", "surrogatepass"))
     if sys.byteorder == "big":
         units.byteswap()

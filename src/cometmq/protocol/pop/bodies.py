@@ -115,7 +115,7 @@ class PoppedMessage(Body):
     offset. A hidden one has `popped_ms` and `until_ms`, and `client_id` or `address` of the client
     that got it, empty if the broker does not know any more. `before` counts the messages of the
     queue that are popped earlier than an unpopped one. `delivered` counts the deliveries in order;
-    -1 is one of a group that does not pop in order.
+    it is -1 in a group that does not pop in order.
     """
 
     state: str

@@ -104,7 +104,7 @@ class PopHandle(NamedTuple):
     @classmethod
     def decode(cls, handle: str) -> PopHandle:
         """Decode a handle. Raise ProtocolError for a text that is none."""
-        # No more pieces than decide that there are too many: a header brings up to a million blanks.
+        # Split no further than needed to see that there are too many: a header may have a million blanks.
         fields = handle.split(" ", _MOST_FIELDS)
         try:
             if not _FEWEST_FIELDS <= len(fields) <= _MOST_FIELDS or fields[4] not in _MARKS:

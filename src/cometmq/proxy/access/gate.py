@@ -41,7 +41,7 @@ _SEEN: Final = (Action.PUB, Action.SUB, Action.GET)
 
 
 class Need(NamedTuple):
-    """Names a resource and the rights of which a call needs one."""
+    """Names a resource and rights; a call needs one of the rights."""
 
     kind: ResourceKind
     name: str

@@ -43,7 +43,7 @@ class RequestsBegun:
 
     A message longer than `longest_bytes` is not counted: the library refuses it by its length.
     `on_change` is called with each change of `held_bytes`. For bytes that are not HTTP/2 the count
-    means nothing; the library ends the connection.
+    has no meaning; the library ends the connection.
     """
 
     def __init__(self, longest_bytes: int, on_change: Callable[[int], None]) -> None:

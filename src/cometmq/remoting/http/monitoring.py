@@ -2,8 +2,8 @@
 
 A scrape is put together on the loop, in slices of SLICE_S with the loop's other work in between.
 Scrapers that ask while one is put together get the same one, and so do those that ask within
-SHARED_FOR_S after it. Figures for which the machine has to be asked (`/proc`, disks) are read in a
-thread.
+SHARED_FOR_S after it. A thread reads the figures that come from the system
+(`/proc`, disks).
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class MappedFile:
         """Bring a part of the file into memory at once, which is three times as fast as page by
         page.
 
-        This is a hint, so it never fails. Blocks.
+        This is a hint to the system, so it never fails. Blocks.
         """
         self._disk.warm(self.map, start - start % PAGE_SIZE, end)
 

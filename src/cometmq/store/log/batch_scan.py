@@ -68,7 +68,7 @@ class BatchScan:
     """Finds the same records as LogScan, with the same `end` and `reason`, in batches.
 
     While a batch is handled, `end` already lies behind it. `log_end` must be the end of a record
-    or of a file; nothing from there on is looked at.
+    or of a file; the scan does not look at bytes from there on.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class ReplicaLog:
 
         Raises StoreError if they do not continue this log or are no records, and what
         `CommitLog.append_bytes` raises. Then it takes none of them, unless a file cannot be made:
-        it may have taken the bytes in front of that file, and `end` says which are missing.
+        it may have taken the bytes in front of that file, and `end` is the position of the first missing byte.
         """
         tail = self._tail
         if not tail:

@@ -13,8 +13,8 @@ from cometmq.store.retention.retention import Hold
 
 
 def offline_hold(store: OfflineStore, offsets: Mapping[str, Mapping[int, int]]) -> Hold | None:
-    """Return which part of the log waits for the groups of `cleanFileWaitsForGroups`, or None if
-    none does.
+    """Return the part of the log that waits for the groups of `cleanFileWaitsForGroups`, None if no
+    part does.
 
     `offsets` are the committed ones: by `topic@group` and queue id.
     """

@@ -262,7 +262,7 @@ class ConsumeQueue:
         return self.stored_units(queue_offset, count)
 
     def stored_units(self, queue_offset: int, count: int) -> Iterator[tuple[int, int, int]] | None:
-        """Return the units that `units` returns as they lie on disk: with an extension their tags
+        """Return the units of `units` as they are on disk: if the queue has an extension, their tags
         codes are addresses.
         """
         place = queue_offset * UNIT_SIZE

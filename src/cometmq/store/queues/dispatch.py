@@ -152,8 +152,8 @@ def cannot_be(record: ScannedRecord, next_offset: int, last_place: int | None) -
     """Say whether a record's queue offset is impossible: the log has too few bytes for the messages
     that would be missing before the record.
 
-    `next_offset` is the offset with which its queue goes on, `last_place` where the queue's last
-    message lies in the log, None if that is not known. No CRC covers a queue offset, and filling a
+    `next_offset` is the offset with which its queue goes on. `last_place` is the position of the
+    queue's last message in the log, None if it is not known. No CRC covers a queue offset, and filling a
     queue up to a wrong one would fill the disk.
     """
     if last_place is None:

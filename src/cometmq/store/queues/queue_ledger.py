@@ -196,8 +196,8 @@ class QueueLedger:
             raise
 
     def forget(self, topic: str, queue_id: int) -> None:
-        """Forget a queue that is about to be removed. Raises StoreError; then it is known as
-        before.
+        """Forget a queue that is about to be removed. If this raises StoreError, the queue stays
+        known.
         """
         if (topic, queue_id) not in self.queues:
             return

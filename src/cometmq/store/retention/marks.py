@@ -1,9 +1,9 @@
 """Find the first message that a file of the log must wait for: groups mark what may go.
 
 The offset that a group has committed in a queue is its mark: the group needs no message below it
-any more. `cleanFileWaitsForGroups` names groups whose marks the cleaner waits for. A group says by
-its marks for which topics it does so; a queue of such a topic in which it has none counts as marked
-up to 0.
+any more. `cleanFileWaitsForGroups` names groups whose marks the cleaner waits for. A group's marks
+show the topics for which the cleaner waits. A queue of such a topic without a mark of the group counts
+as marked up to 0.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class LogFile(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Says that records from `offset` of the log on wait for a mark. `reason` names the group."""
+    """Records that the log from `offset` on waits for a mark. `reason` names the group."""
 
     offset: int
     reason: str
@@ -85,7 +85,7 @@ class Policy:
         return file.modified_ms + self.reserved_hours * _HOUR_MS
 
     def lapses_ms(self, file: LogFile) -> int:
-        """When a file is deleted although the mark that it waits for has not come."""
+        """The time at which a file is deleted even without the mark for which it waits."""
         return self.expires_ms(file) + self.wait_hours * _HOUR_MS
 
 

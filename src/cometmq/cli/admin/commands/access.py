@@ -198,7 +198,7 @@ async def copy_user(
         typer.Option("-u", "--usernames", metavar="NAME,…", help="Default: all."),
     ] = None,
 ) -> None:
-    """Copy users from one broker to another, and change those that are there already."""
+    """Copy users from one broker to another, and change the users that exist there already."""
     chosen = parts(names) or None
     await run.change(
         f"copy {_named('user', chosen)} from {source}",
@@ -315,7 +315,7 @@ async def copy_acl(
         typer.Option("-s", "--subjects", metavar="User:NAME,…", help="Default: all."),
     ] = None,
 ) -> None:
-    """Copy policies from one broker to another, and change those that are there already."""
+    """Copy policies from one broker to another, and change the policies that exist there already."""
     chosen = parts(subjects) or None
     await run.change(
         f"copy {_named('policy', chosen)} from {source}",

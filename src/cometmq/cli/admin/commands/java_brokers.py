@@ -178,7 +178,7 @@ async def reset_flush_offset(
         str, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="The slave.")
     ],
 ) -> None:
-    """Set the offset up to which a slave takes its master's log for flushed."""
+    """Set the offset up to which a slave regards its master's log as flushed."""
     await run.change(
         f"reset the flush offset of the master to {offset}",
         [broker],

@@ -149,14 +149,14 @@ def takes_await(listener: object) -> bool:
 
 
 async def consume_one(runner: ListenerRunner, job: ConsumeJob) -> None:
-    """Have the listener called. Return when it is done, or when it was not called after all."""
+    """Have the listener called. Return when the call is done, or is given up."""
     job.ended = asyncio.get_running_loop().create_future()
     runner.submit([job])
     await job.ended
 
 
 def is_awaited(job: ConsumeJob) -> bool:
-    """Wake the caller of `consume_one` that waits for a done job. Return whether the job came from there."""
+    """Wake the call of `consume_one` that waits for a done job. Return False if none submitted the job."""
     if job.ended is None:
         return False
     if not job.ended.done():
@@ -239,7 +239,7 @@ def _blame(job: ConsumeJob, error: BaseException) -> None:
 
 @dataclass(eq=False, repr=False)
 class _Runner(Generic[KindT]):
-    """Holds what both runners have: the jobs that wait and those that run, and the function that gets the done ones."""
+    """The common part of both runners: the running jobs, their times and their hooks. `on_done` gets done jobs."""
 
     listener: KindT
     concurrency: int
