@@ -36,7 +36,7 @@ LIST: Final = Path(__file__).with_name("unsteady.toml")
 MOST_FAILURES: Final = 10
 MOST_KNOWN: Final = 10
 SLOWEST: Final = 20
-# The lines of an error in closing.txt, and the letters of a line.
+# The largest number of lines of an error in closing.txt, and of letters in a line.
 MOST_LINES: Final = 12
 LONGEST: Final = 400
 # The second try of a test without a limit of its own, such as a campaign of crashes.
@@ -221,8 +221,8 @@ class SecondTry:
         self.place = directory / f"{readable}-{digest[:8]}"
 
     def errors(self, *, again: bool) -> list[str]:
-        """Return the last lines in which pytest shows the error of a try. Of CI's output people may see
-        no more than its end.
+        """Return the last lines in which pytest shows the error of a try. People may see only the end
+        of CI's output.
         """
         file = self.place / ("second.txt" if again else "first.txt")
         lines = [

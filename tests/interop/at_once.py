@@ -37,8 +37,8 @@ def at_once(
 
 
 def made(directory: Path) -> Path:
-    """Make the directory of a case, below one that the fixture has from pytest: `mktemp` is no call for
-    several threads, the first of which makes what the others then delete.
+    """Make the directory of a case below a directory that the fixture gets from pytest. Do not call `mktemp`
+    from several threads: one thread makes a directory that the others then delete.
     """
     directory.mkdir()
     return directory

@@ -1,4 +1,4 @@
-"""A server of S3 (moto), and its buckets as a file system of archives, without Spark."""
+"""Run a server of S3 (moto), and use its buckets as a file system of archives without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cometmq.pipelines.locations import Location, RemoteFiles
 from cometmq.pipelines.s3_access import S3Access
 
 PACKAGES: Final = ROOT / ".venv-spark-tables"
-# Ends when its parent has ended.
+# The program ends when its parent has ended.
 _PROGRAM: Final = """
 import os, sys, time
 from moto.server import ThreadedMotoServer
@@ -32,7 +32,7 @@ KEY, SECRET, REGION = "key", "secret", "us-east-1"
 
 
 def require(there: bool, sentence: str) -> None:
-    """Skip, and fail in CI, where all is there."""
+    """Skip the test unless a condition holds; in CI, where everything is installed, fail it."""
     if there:
         return
     if os.environ.get("CI") == "true":
@@ -44,7 +44,7 @@ def require(there: bool, sentence: str) -> None:
 def server() -> Iterator[str]:
     """Run a server of S3 and of Glue, and yield its URL. Its packages are on the path meanwhile.
 
-    It is a process of its own, because deltalake holds Python's lock while it asks the server.
+    The server has its own process, because deltalake holds Python's lock while it calls the server.
     """
     require(PACKAGES.is_dir(), "needs packages of a server of S3, which `make spark` gets")
     sys.path.append(str(PACKAGES))

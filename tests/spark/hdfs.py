@@ -1,4 +1,4 @@
-"""Runs Hadoop's own small HDFS: a name node and a data node in one Java, on ports of the loopback address.
+"""Run Hadoop's own small HDFS: a name node and a data node in one Java process, on loopback ports.
 
 `python -m tests.spark.hdfs` gets its jars by Maven before the tests run (`make spark`): 57 MB.
 """
@@ -25,20 +25,20 @@ _ALONE: Final = ("*:*",)
 
 
 def jars() -> list[str]:
-    """Return the jars, none if they were not got."""
+    """Return the jars, none if they were not downloaded."""
     directory = _FOLDER / (hadoop_version() or "none")
     return sorted(map(str, directory.glob("*.jar")))
 
 
 def fetch() -> None:
-    """Get the jars by Maven, unless they are there. Say so if that does not work."""
+    """Download the jars by Maven, unless they are there. If this fails, write the reason to stderr."""
     version = hadoop_version()
     if version is None:
         return
     wanted = [
         Artifact("org.apache.hadoop", "hadoop-client-minicluster", version, _ALONE),
         Artifact("commons-logging", "commons-logging", "1.3.5", _ALONE),
-        # By which it checks its own directory.
+        # HDFS checks its own directory by this library.
         Artifact("org.junit.jupiter", "junit-jupiter-api", "5.11.4"),
     ]
     try:

@@ -1,4 +1,4 @@
-"""Runs Iceberg's own REST catalog, the server of its compatibility tests, over a catalog in SQLite.
+"""Run Iceberg's own REST catalog, the server of its compatibility tests, over a catalog in SQLite.
 
 `python -m tests.spark.iceberg_rest` gets its jars by Maven before the tests run (`make spark`): 40 MB. The
 newest version whose server is in Maven's repository is 1.10.1.
@@ -33,19 +33,19 @@ _ALONE: Final = ("*:*",)
 
 
 def jars() -> list[str]:
-    """Return the jars, none if they were not got."""
+    """Return the jars, none if they were not downloaded."""
     return sorted(map(str, _FOLDER.glob("*.jar")))
 
 
 def fetch() -> None:
-    """Get the jars by Maven, unless they are there. Say so if that does not work."""
+    """Download the jars by Maven, unless they are there. If this fails, write the reason to stderr."""
     wanted = [
         Artifact(_GROUP, "iceberg-open-api", VERSION, _ALONE, "test-fixtures"),
         Artifact(_GROUP, "iceberg-core", VERSION),
         Artifact(_GROUP, "iceberg-core", VERSION, _ALONE, "tests"),
         Artifact(_GROUP, "iceberg-aws", VERSION, _ALONE),
         Artifact("dev.failsafe", "failsafe", "3.3.2", _ALONE),
-        # The rest of Amazon's SDK is that of hadoop-aws.
+        # The other parts of Amazon's SDK come with hadoop-aws.
         Artifact("software.amazon.awssdk", "kms", SDK, _ALONE),
         Artifact("org.eclipse.jetty", "jetty-servlet", "11.0.26"),
         Artifact("org.xerial", "sqlite-jdbc", "3.50.3.0", _ALONE),

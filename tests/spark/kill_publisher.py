@@ -1,4 +1,4 @@
-"""Kills publications at some of their steps, and lets another process go on.
+"""Kill publications at some of their steps, and let another process go on.
 
 python kill_publisher.py DIRECTORY EVERY: a line of JSON for each step of so many: its number, whether the
 process was killed, and for each format the snapshots that are there in the end, as [commit, rows, sum of queue
@@ -50,7 +50,7 @@ class Killer:
         self._left -= 1
 
     def of_path(self, path: str) -> None:
-        """Count only changes of tables: test_archive_remote.py kills those of the archive."""
+        """Count only changes of tables: test_archive_remote.py kills at changes of the archive."""
         if "/_tables/" in path:
             self.tick()
 
@@ -80,7 +80,7 @@ class Killer:
 
 
 class Counted:
-    """Arrow's file system of S3, whose copies count."""
+    """Arrow's file system of S3; each copy counts as a step."""
 
     def __init__(self, files: Any, killer: Killer) -> None:
         self._files = files
@@ -91,7 +91,7 @@ class Counted:
 
 
 class Store(NamedTuple):
-    """Where archives lie: below a directory, or in a bucket of the server at `endpoint`."""
+    """The place of archives: below a directory, or in a bucket of the server at `endpoint`."""
 
     root: str
     endpoint: str | None
@@ -145,7 +145,7 @@ def in_a_process(work: Callable[[], None]) -> bool:
 def main(store: Store, every: int) -> None:
     vars(lease)["PATIENCE_S"] = 0.1
     found = Path(tempfile.mkdtemp(), "found.json")
-    # Calls are steps before and after them, so that every odd number of them is now this and now that.
+    # Each call is two steps, before and after it, so an odd distance kills alternately before and after.
     for step in range(0, MOST_STEPS, every):
         name = f"killed-{step}"
 

@@ -20,13 +20,13 @@ PLAIN_QUICK_JAVA: Final = (
 )
 QUICK_JAVA: Final = PLAIN_QUICK_JAVA + archive_options()
 # Many small queries: compiling them costs more than it saves, a third of an audit's processor time.
-# Drivers with the settings that users have run compiled queries: the demo, which archives and audits, a
+# Only these drivers run compiled queries, as users' drivers do: the demo, which archives and audits, a
 # redrive, and the driver of `test_kills`.
 QUICK_QUERIES: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "2",
-    # A plan is written for a page that nobody sees.
+    # Plans are written only for a page that no test opens.
     "spark.sql.ui.explainMode": "simple",
 }
 

@@ -1,6 +1,6 @@
-"""Reads published tables by the Spark runtimes of Iceberg and Delta, which know nothing of CometMQ.
+"""Read published tables by the Spark runtimes of Iceberg and Delta, which do not know CometMQ.
 
-They exist for Spark 4.1 and not for later ones, so .venv-spark-4.1 comes first in the path.
+The runtimes exist for Spark 4.1 and not for later versions, so .venv-spark-4.1 comes first in the path.
 
 python -m tests.spark.spark_tables ARCHIVE VERSIONS [ENDPOINT]: a line of JSON: for each format, [rows, sum of
 queue offsets] at each snapshot, the oldest first, and then now. ARCHIVE is a directory, or s3a://… of the server
@@ -26,7 +26,7 @@ _FOLDER: Final = ROOT / ".cache" / "spark-tables" / "4.1"
 _ALONE: Final = ("*:*",)
 _TABLES: Final = [
     Artifact("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.12.0", _ALONE),
-    # All else that they need comes with Spark.
+    # Spark has everything else that they need.
     *(
         Artifact("io.delta", name, "4.3.0", _ALONE)
         for name in (
@@ -44,7 +44,7 @@ _TABLES: Final = [
 
 
 def fetch() -> None:
-    """Get the jars. Say so if that does not work."""
+    """Download the jars. If this fails, write the reason to stderr."""
     try:
         get_jars(_TABLES, _FOLDER)
     except MavenError as error:
@@ -95,7 +95,7 @@ def session(archive: str, endpoint: str | None) -> Any:
 
 
 def sums(frames: list[Any]) -> list[list[int]]:
-    """Return the sums of frames, by one query: each has a price of its own."""
+    """Return the sums of frames by one query, because each query costs time."""
     from pyspark.sql import functions as F
 
     found = [
@@ -107,7 +107,7 @@ def sums(frames: list[Any]) -> list[list[int]]:
 
 
 def read(archive: str, versions: int, endpoint: str | None) -> dict[str, list[list[int]]]:
-    """Return the sums at each snapshot, and then those of the table that names none."""
+    """Return the sums at each snapshot, and then the sums of the table without a snapshot."""
     spark = session(archive, endpoint)
     table = "cometmq.cometmq.messages" if endpoint is None else "cometmq._tables.iceberg"
     listed = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots ORDER BY committed_at")

@@ -54,7 +54,7 @@ def read(archive: str) -> dict[str, list[dict[str, list[int]]]]:
 
 
 def reach(key: str, secret: str, endpoint: str) -> None:
-    """Reach a server of S3 without TLS."""
+    """Give DuckDB access to a server of S3 without TLS."""
     duckdb.sql(
         f"CREATE SECRET (TYPE s3, KEY_ID '{key}', SECRET '{secret}', REGION 'us-east-1', "
         f"ENDPOINT '{endpoint}', URL_STYLE 'path', USE_SSL false)"

@@ -156,7 +156,7 @@ def test_a_job_of_spark_sends_its_bad_row_to_the_dead_letters(spark: Any, cluste
 
 
 def undecoded(count: int, every: int) -> Iterator[Any]:
-    """Rows as `decode` leaves them, of which each so-manieth has a reason."""
+    """Return rows as `decode` leaves them; every `every`-th row has a reason."""
     rows = [
         {**GOOD, "body": b"row-%d" % at, "undecodable": None if at % every else f"no JSON at {at}"}
         for at in range(count)
@@ -183,7 +183,7 @@ def test_rows_whose_bodies_do_not_decode_are_dead_letters(cluster: Cluster, ever
     assert good_of(cluster) == sorted(before + good)
 
 
-def test_a_body_that_does_not_decode_ends_the_job_where_nobody_asks_for_dead_letters(
+def test_a_body_that_does_not_decode_ends_the_job_without_dead_letters(
     cluster: Cluster,
 ) -> None:
     make_topic(cluster.namesrv, "orders")

@@ -1,4 +1,4 @@
-"""Bodies are decoded by the schemas of a registry that they name."""
+"""Test that each body is decoded by the registered schema that its message names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ORDER: Final[list[dict[str, Any]]] = [
     {"name": "id", "type": "string"},
     {"name": "cents", "type": "long"},
 ]
-# A later schema: a field more, one under another name.
+# A later schema with an additional field and a renamed one.
 LATER: Final[list[dict[str, Any]]] = [
     {"name": "id", "type": "string"},
     {"name": "price", "type": "long", "aliases": ["cents"]},
@@ -111,7 +111,7 @@ def test_a_task_asks_for_a_bounded_number_of_schemas() -> None:
     assert "the limit MOST_LOOKED_UP" in reasons[-1]
 
 
-def test_arguments_of_decode_that_do_not_fit_together(
+def test_arguments_of_decode_that_do_not_fit_together_are_refused(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = spark.createDataFrame([(b"x",)], "body binary")

@@ -1,5 +1,5 @@
-"""Tables of archives in S3: what engines read there, after kills, failures and retention. The archives are
-made without Spark; test_archive_objects.py publishes one by the pipeline.
+"""Test tables of archives in S3 by the rows that engines read, after kills, failures and retention. These
+archives are made without Spark; test_archive_objects.py publishes one by the pipeline.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_engines_read_the_same_at_each_snapshot_in_s3(endpoint: str, path: Locat
     wanted = [row[1:] for row in AFTER]
     assert totals(found["iceberg"]) == wanted
     assert totals(found["iceberg now"]) == totals(found["delta now"]) == [wanted[-1]]
-    # A version of the new table, one for each of the first three commits, the new column, and so on.
+    # One version for the new table, one for each of the first three commits, one for the new column, and so on.
     assert [totals([one])[0] for one in found["delta"] if one][-3:] == wanted[-3:]
 
 
@@ -94,7 +94,7 @@ def test_kills_of_a_publication_in_s3_double_and_lose_nothing(endpoint: str) -> 
     assert len(killed_publications(ROOM, "17", endpoint)) > 2
 
 
-def test_a_kill_between_the_commit_of_the_archive_and_that_of_a_table_is_made_good(
+def test_a_kill_between_the_commits_of_archive_and_table_is_repaired(
     endpoint: str, path: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_arguments: object) -> None:
@@ -106,7 +106,7 @@ def test_a_kill_between_the_commit_of_the_archive_and_that_of_a_table_is_made_go
         made = MadeArchive(archive)
         made.batch(COMPACT, {LATER: (0, 4)})
         with monkeypatch.context() as patched:
-            # Iceberg's table has the commit then, Delta's has not.
+            # By then Iceberg's table has the commit, and Delta's table does not.
             patched.setattr(DeltaTable, "publish", die)
             with pytest.raises(KeyboardInterrupt):
                 made.batch(COMPACT, {LATER: (4, 2)})
@@ -152,9 +152,7 @@ def test_old_snapshots_in_s3_are_read_until_their_history_ends(
     ]
 
 
-def test_two_that_change_the_table_at_once_do_not_both_succeed(
-    endpoint: str, path: Location
-) -> None:
+def test_of_two_changes_of_a_table_at_once_one_fails(endpoint: str, path: Location) -> None:
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.table.update import SetPropertiesUpdate
 
@@ -169,7 +167,7 @@ def test_two_that_change_the_table_at_once_do_not_both_succeed(
     seen = catalog.load_table("cometmq.messages")
 
     class Slept(MetadataFiles):
-        """Has looked for the newest metadata a while ago."""
+        """A catalog that looked for the newest metadata some time ago."""
 
         def load_table(self, _identifier: Any) -> Any:
             return seen
@@ -180,7 +178,7 @@ def test_two_that_change_the_table_at_once_do_not_both_succeed(
     updates = (SetPropertiesUpdate(updates={"owner": "other"}),)
     with pytest.raises(CommitFailedException, match="another process changed the table"):
         late.commit_table(seen, (), updates)
-    # The hint names the metadata before, as after a kill, and then nothing.
+    # The hint names the previous metadata, as after a kill, and later it is missing.
     assert catalog.load_table("cometmq.messages").properties["owner"] == "one"
     (home / "version-hint.text").remove()
     assert catalog.load_table("cometmq.messages").properties["owner"] == "one"

@@ -1,4 +1,4 @@
-"""Published tables, read by the Spark runtimes of Iceberg and Delta: equal rows and sums at each snapshot.
+"""Test that the Spark runtimes of Iceberg and Delta read equal rows and sums at each snapshot.
 
 `make spark-versions` runs this, because the runtimes need PySpark 4.1.
 """

@@ -1,5 +1,5 @@
-"""The source `rocketmq-store` as a stream, over stores that a broker writes, and copies that are made and
-damaged in between. Spark itself runs in `test_store_stream_on_spark`.
+"""Test the source `rocketmq-store` as a stream of stores that a broker writes, and of copies that grow and are
+damaged while the stream reads. Spark itself runs in `test_store_stream_on_spark`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SEED = seed_of("COMETMQ_SPARK_SEED", 0)
 
 
 class HandClock:
-    """Goes on only when somebody sleeps."""
+    """A clock that advances only while a caller sleeps."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -72,7 +72,7 @@ def send(cluster: Cluster, numbers: Iterable[int]) -> None:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store of a broker that was stopped, of several files."""
+    """The store of a stopped broker, with several files."""
     return filled(tmp_path_factory.mktemp("stores"))
 
 
@@ -102,7 +102,7 @@ def drained(found: MicroBatches, given: dict[str, str]) -> list[Place]:
 
 
 def log_files(store: Path) -> list[Path]:
-    """The files that have records: the last ones may be made ahead of need."""
+    """The files with records: the last files may be preallocated."""
     return [Path(file.path) for file in StoreFiles(str(store)).log_files()]
 
 
@@ -151,7 +151,7 @@ def test_topics_that_come_later_match_a_pattern(written: Path) -> None:
     assert len(drained(query(), given)) >= COUNT
 
 
-def test_rows_come_while_the_broker_writes_and_its_lock_is_not_asked_for(tmp_path: Path) -> None:
+def test_rows_come_while_the_broker_writes_and_no_lock_is_taken(tmp_path: Path) -> None:
     with Cluster(directory=tmp_path, properties=PROPERTIES) as cluster:
         send(cluster, range(20))
         found = query()
@@ -224,7 +224,7 @@ def ends_of(data: bytes | bytearray) -> list[int]:
     return ends
 
 
-def test_what_a_file_held_before_it_was_used_again_is_no_record(
+def test_older_bytes_in_a_reused_file_are_no_record(
     written: Path, store: Path, clock: HandClock
 ) -> None:
     *_, before, path = log_files(store)
@@ -380,10 +380,10 @@ def moved(path: Path, target: Path) -> None:
         path.rename(target)
 
 
-def test_a_log_that_was_rolled_back_and_written_anew_fails_the_query(
+def test_a_log_that_was_rolled_back_and_written_again_fails_the_query(
     store: Path, tmp_path: Path, clock: HandClock
 ) -> None:
-    """As by a broker that recovered without its last messages, or a slave that became master."""
+    """A broker does this if it recovers without its last messages, and so does a slave that became master."""
     found = query()
     rows = drained(found, options(store, maxMessagesPerTrigger=150))
     path = log_files(store)[-1]
@@ -407,7 +407,7 @@ def test_a_log_that_was_rolled_back_and_written_anew_fails_the_query(
     position = int(path.name) + ends[-2]
     assert f"the record at position {position} is not the one" in str(error.value)
     assert "stored at" in str(error.value)
-    # The remedy that the text names is one that works.
+    # The remedy in the error works.
     safe = int(str(error.value).partition("startingOffsets=")[2].split(".")[0])
     assert 0 < safe <= position
     again = drained(query(), options(store, startingOffsets=safe))
@@ -457,7 +457,7 @@ def test_a_log_that_became_shorter_is_waited_for_and_then_fails(
     found.stop()
 
 
-def test_a_query_that_begins_before_there_is_a_log(
+def test_a_query_begins_before_the_log_exists(
     written: Path, tmp_path: Path, clock: HandClock
 ) -> None:
     for start in ("earliest", "latest"):
@@ -467,7 +467,7 @@ def test_a_query_that_begins_before_there_is_a_log(
         found.start(options(copy, startingOffsets=start))
         assert found.trigger()
         assert not found.trigger()
-        # Retention has deleted the files before these, and nobody misses them.
+        # Retention has deleted the files before these, which is not a gap.
         for path in log_files(written)[2:]:
             shutil.copy(path, copy / "commitlog")
         clock.sleep(1)
@@ -479,7 +479,7 @@ def test_a_query_that_begins_before_there_is_a_log(
         assert set(rows) < set(everything(written))
 
 
-def test_files_in_front_of_the_first_one_are_reported(
+def test_files_that_appear_in_front_of_the_first_one_are_logged(
     store: Path, tmp_path: Path, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = log_files(store)[0]
@@ -510,7 +510,7 @@ def test_a_query_that_begins_at_the_end_reads_what_comes_then(tmp_path: Path) ->
         assert len(drained(found, given)) == 10
 
 
-def test_a_record_that_is_larger_than_a_window(tmp_path: Path) -> None:
+def test_a_record_larger_than_a_window_is_read(tmp_path: Path) -> None:
     properties = {"mappedFileSizeCommitLog": str(16 * 1024 * 1024)}
     with Cluster(directory=tmp_path, properties=properties) as cluster:
         with Producer("filler", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
@@ -535,7 +535,9 @@ def test_a_record_that_is_larger_than_a_window(tmp_path: Path) -> None:
         ({"endingOffsets": "latest"}, "has no option endingOffsets"),
     ],
 )
-def test_options_that_do_not_fit(written: Path, given: dict[str, str], words: str) -> None:
+def test_options_that_do_not_fit_are_refused(
+    written: Path, given: dict[str, str], words: str
+) -> None:
     found = query()
     with pytest.raises(ValueError, match=words):
         drained(found, options(written, **given))
@@ -560,7 +562,7 @@ def test_any_sequence_of_copies_and_crashes_reads_each_message_once(
     done = dict.fromkeys(files, 0)
 
     def copied() -> None:
-        """A piece of a file more, or a later file before an earlier one; sometimes in full size."""
+        """Copy one more piece of a file, or a later file before an earlier one; sometimes in full size."""
         left = [path for path in files if done[path] < FILE_BYTES]
         if not left:
             return
@@ -580,7 +582,7 @@ def test_any_sequence_of_copies_and_crashes_reads_each_message_once(
             copy, maxMessagesPerTrigger=rng.randrange(1, 200), minPartitions=rng.randrange(1, 4)
         )
 
-    # A query begins with the first file there is, so that must be the first one of all.
+    # A query begins with the first file that it finds, so the oldest file must come first.
     shutil.copy(files[0], copy / "commitlog")
     done[files[0]] = FILE_BYTES
     found.start(given())

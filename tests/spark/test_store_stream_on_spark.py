@@ -1,4 +1,4 @@
-"""The streams of both sources on Spark itself: restarts, progress and its metrics."""
+"""Test the streams of both sources on Spark: restarts, progress and its metrics."""
 
 from __future__ import annotations
 

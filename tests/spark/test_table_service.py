@@ -220,7 +220,7 @@ def run_kills(
     return counts
 
 
-def test_five_kills_meet_whatever_can_be_killed() -> None:
+def test_five_kills_reach_each_kind_of_process() -> None:
     assert set(kinds_of(random.Random(FIXED_SEED), 5)) == SHARES.keys()
 
 

@@ -156,7 +156,7 @@ def test_a_test_that_fails_again_fails_the_run(
     assert try_again(suite.again) == 1
     assert "failed again:\n    test_it.py::test_fails_always" in suite.closing()
     assert "unsteady" not in suite.closing()
-    # Of CI's output people may see no more than its end.
+    # People may see only the end of CI's output.
     assert re.search(r"^ +E +.*never right", suite.closing(), re.MULTILINE)
     assert "never right" in capsys.readouterr().out
 

@@ -70,7 +70,7 @@ RULES: dict[str, frozenset[str]] = {
     ),
     "idempotent": frozenset({"client", *PROCESS, "model"}),
     # Of the store only what is made to be light: workers import it for each task. On the driver `lag` asks
-    # brokers about groups; `decoding` asks registries of schemas, whose client is asynchronous.
+    # brokers about groups; `decoding` asks schema registries by their asynchronous client.
     "spark": frozenset(
         {
             "admin",

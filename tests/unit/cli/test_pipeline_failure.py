@@ -114,7 +114,7 @@ class Py4JNetworkError(Exception):
 
 
 class Py4JError(Exception):
-    """Another one, for an empty answer of Java."""
+    """The error of py4j for an empty answer of Java."""
 
 
 def refused_in(module: str) -> ConnectionRefusedError:
@@ -134,11 +134,11 @@ def refused_in(module: str) -> ConnectionRefusedError:
         Py4JError("An error occurred while calling o51.setJobGroup"),
     ],
 )
-def test_a_lost_java_is_named(error: Exception) -> None:
+def test_a_lost_java_process_is_named(error: Exception) -> None:
     assert "Spark's Java process is gone" in str(said_of(error))
 
 
-def test_a_refused_connection_of_others_is_shown_as_it_is() -> None:
+def test_a_refused_connection_to_another_server_is_shown_unchanged() -> None:
     assert sentence_of(refused_in("boto"), FILE, "replay") is None
     other = Py4JError("An error occurred while calling o1.x. Trace: Method x does not exist")
     assert "gone" not in str(sentence_of(other, FILE, "replay"))

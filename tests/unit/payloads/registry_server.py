@@ -147,7 +147,7 @@ def registry() -> Iterator[Registrations]:
 
 @contextmanager
 def trickle(beginning: bytes) -> Iterator[str]:
-    """Serve a registry that begins to answer a question, and goes on with a byte now and then. Yield its url."""
+    """Serve a registry that begins its answer, and then sends a byte from time to time. Yield its URL."""
     ended = threading.Event()
 
     def serve(listener: socket.socket) -> None:

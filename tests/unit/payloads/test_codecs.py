@@ -307,7 +307,7 @@ def _decimal(kind: dict[str, Any]) -> dict[str, Any]:
 async def test_a_decimal_of_megabytes_is_refused_before_it_is_made(
     kind: dict[str, Any], length: bytes
 ) -> None:
-    """The time to make one grows with the square of its bytes: these two million would take minutes."""
+    """The time to decode a decimal grows with the square of its bytes: two million would take minutes."""
     codecs = Codecs({"orders": Avro(_decimal(kind))})
     message = MessageExt("orders", b"\x02" + length + b"\x7f" * 2_000_000 + b"\0")
     with pytest.raises(

@@ -209,7 +209,7 @@ async def test_a_registry_that_sends_a_byte_from_time_to_time_keeps_no_thread(
         with pytest.raises(SchemaRegistryError, match=r"did not come within 0\.2 s") as caught:
             await asked.schema(1)
         assert caught.value.retriable
-        # Waits for the threads, as the end of a program does. They held it for as long as bytes came.
+        # This waits for the threads, as the end of a program does. Before the fix they ran as long as bytes came.
         await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), 30)
 
 

@@ -34,13 +34,13 @@ from cometmq.pipelines.table.supervisor import Supervisor, Timing
 from cometmq.runtime.clock import SystemClock
 
 STALLED_S = 600.0
-# Longer than the end of a driver on a machine with much to do.
+# Longer than a driver takes to end on a busy machine.
 ENDING_S = 30.0
 STEADY_S = 0.3
 
 
 class ForwardClock(SystemClock):
-    """Goes like the machine's, from a time that is set forward."""
+    """A clock that runs like the machine's, and can be set forward."""
 
     def __init__(self) -> None:
         self._ahead_s = 0.0

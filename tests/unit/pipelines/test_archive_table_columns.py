@@ -1,4 +1,4 @@
-"""The columns of published tables: Iceberg finds a column in a file by its place in this list."""
+"""Test the columns of published tables: Iceberg finds a column in a file by its place in this list."""
 
 from __future__ import annotations
 

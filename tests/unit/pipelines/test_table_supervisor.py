@@ -70,12 +70,12 @@ class Service:
         eventually(has_ended, wait_s=PROCESS_WAIT_S)
 
     def stall(self, batches: int) -> None:
-        """Have so much time pass that a driver which notes nothing behind these batches is late."""
+        """Set the clock forward so far that a driver without progress behind these batches is late."""
         eventually(lambda: self.metrics().get("cometmq_table_batches_total") == batches)
         self.process.send_signal(signal.SIGUSR1)
 
     def wait_for_hanging(self, driver: int, has_ended: Callable[[], bool]) -> None:
-        """Have time pass until this driver, which has noted its failure and hangs, has ended."""
+        """Set the clock forward until this driver has ended: it noted its failure and hangs."""
         hangs = self.directory / f"hangs-{driver}"
 
         def is_over() -> bool:
@@ -225,7 +225,7 @@ def test_what_is_given_is_wrong_only_while_no_driver_has_worked(tmp_path: Path) 
         assert "it ended with status 2; the service starts it again in" in "".join(one.lines)
 
 
-def test_a_driver_that_hangs_by_what_is_given_gives_the_status_of_what_is_wrong(
+def test_a_driver_that_hangs_after_a_wrong_configuration_gives_its_status(
     tmp_path: Path,
 ) -> None:
     with service(tmp_path, "stuck topics is []") as one:
