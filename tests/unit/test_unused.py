@@ -1,4 +1,4 @@
-"""What a module defines, somebody uses: a name at its top is read there, imported, or public."""
+"""Somebody uses what a module defines: a name at its top is read there, imported, or public."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_an_unused_name_is_found() -> None:
     assert list(unused("cometmq.nowhere", ast.parse(code))) == ["_LEFT_OVER", "nobody_calls_this"]
 
 
-def test_what_a_module_defines_somebody_uses() -> None:
+def test_nothing_is_defined_in_vain() -> None:
     found = {
         dotted(path): names
         for path, tree in trees().items()
