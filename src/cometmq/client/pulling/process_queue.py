@@ -46,7 +46,8 @@ class ProcessQueue:
     goes to another member or is begun again. An orderly consumer lets running listeners of a dropped
     queue finish and commits their messages before it releases the queue. It does not commit if the
     queue is `forfeited`: then another member may hold the queue already. `lock` is the broker's
-    lock, without which an orderly consumer must not consume.
+    lock, without which an orderly consumer must not consume. A user who iterates gets no more messages of a
+    queue that is `withheld`.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class ProcessQueue:
         self.lock = lock
         self.dropped = False
         self.forfeited = False
+        self.withheld = False
         self.last_pull_ms = 0
         self.last_pull_s = 0.0
         self.last_consume_ms = 0
