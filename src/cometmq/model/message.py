@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Never, Self
 
@@ -466,6 +465,8 @@ class MessageExt(Message):
 
 
 def _unknown(name: str) -> UnknownOptionError:
+    import difflib  # needed for mistakes only, and every program that sends would load it
+
     near = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, _OPTIONS, 1)), None)
     return UnknownOptionError(
         f"Message has no {name!r}{'' if near is None else f'; did you mean {near}'}. Beside topic and "

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from cometmq.errors import ClientStateError, ForkedClientError
 from cometmq.logs.loggers import get_logger
@@ -68,11 +68,46 @@ class _Call(Generic[T]):
         self._task.cancel()
 
 
+class _Guard:
+    """The condition of a future, which becomes a real one when a thread waits for it.
+
+    Most futures are never waited for, and a condition takes most of the time that a future needs.
+    """
+
+    __slots__ = ("_lock", "_waiting", "acquire", "release")
+
+    def __init__(self) -> None:
+        lock = self._lock = threading.RLock()
+        self.acquire, self.release = lock.acquire, lock.release
+        self._waiting: threading.Condition | None = None
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_exc: object) -> None:
+        self.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self._waiting is None:
+            self._waiting = threading.Condition(self._lock)
+        return self._waiting.wait(timeout)
+
+    def notify_all(self) -> None:
+        if self._waiting is not None:
+            self._waiting.notify_all()
+
+
 class _Outcome(Future[T]):
     """The outcome of a future of the loop, for other threads. To cancel it cancels that future."""
 
     def __init__(self, begin: Callable[[], asyncio.Future[T]], thread: LoopThread) -> None:
-        super().__init__()
+        # In place of Future.__init__, which sets the same with a condition of its own.
+        self._condition = cast("threading.Condition", _Guard())
+        self._state = "PENDING"
+        self._result = None
+        self._exception = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
         self._begin = begin
         self._thread = thread
         self._inner: asyncio.Future[T] | None = None
@@ -116,7 +151,7 @@ class _Outcome(Future[T]):
 class LoopThread:
     """Runs coroutines on its own loop while other threads wait for them.
 
-    What threads ask of the loop waits in a line, in their order. One wake-up of the loop serves all that
+    Requests of threads wait for the loop in one line, in the order of the threads. One wake-up of the loop serves all that
     stands there: it costs more than most of what is asked.
 
     The thread is a daemon: it does not keep an interpreter alive. It belongs to the process that
@@ -246,7 +281,7 @@ class LoopThread:
         raise ClientStateError(fault)
 
     def _run_posted(self) -> None:
-        # Clear the flag before looking, so that a thread that posts later tells the loop again.
+        # Clear the flag before looking, so that a thread that posts later wakes the loop again.
         self._is_told = False
         posted = self._posted
         for _ in range(min(len(posted), _POSTED_PER_TURN)):

@@ -256,7 +256,6 @@ class QueuePuller:
         if self._process_queue.dropped or self._stopped:
             return
         header = answer.header
-        self._process_queue.last_pull_ms = self._now_ms()
         self._broker_id = header.suggest_which_broker_id
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
@@ -280,6 +279,9 @@ class QueuePuller:
         if damaged and self._go_past(damaged, messages):
             return
         self._next_offset = header.next_begin_offset
+        self._process_queue.learn(
+            header.max_offset, messages[0].queue_offset if messages else self._next_offset
+        )
         if messages:
             self._put(messages)
         elif not self._process_queue and not self._options.lite:
