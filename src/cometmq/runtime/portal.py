@@ -74,18 +74,23 @@ class _Guard:
     Most futures are never waited for, and a condition takes most of the time that a future needs.
     """
 
-    __slots__ = ("_lock", "_waiting", "acquire", "release")
+    __slots__ = ("_lock", "_waiting")
 
     def __init__(self) -> None:
-        lock = self._lock = threading.RLock()
-        self.acquire, self.release = lock.acquire, lock.release
+        self._lock = threading.RLock()
         self._waiting: threading.Condition | None = None
 
     def __enter__(self) -> bool:
-        return self.acquire()
+        return self._lock.acquire()
 
     def __exit__(self, *_exc: object) -> None:
-        self.release()
+        self._lock.release()
+
+    def acquire(self) -> bool:
+        return self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
         if self._waiting is None:
@@ -108,7 +113,7 @@ class _Outcome(Future[T]):
         self._exception = None
         self._waiters: list[Any] = []
         self._done_callbacks: list[Any] = []
-        self._begin = begin
+        self._begin: Callable[[], asyncio.Future[T]] | None = begin
         self._thread = thread
         self._inner: asyncio.Future[T] | None = None
 
@@ -120,8 +125,10 @@ class _Outcome(Future[T]):
         return is_cancelled
 
     def begin(self) -> None:
+        begin, self._begin = self._begin, None  # it holds a dozen objects
+        assert begin is not None, "called once"
         try:
-            self._inner = self._begin()
+            self._inner = begin()
         except Exception as error:  # noqa: BLE001 - the caller's thread gets it
             if self.set_running_or_notify_cancel():
                 self.set_exception(error)
@@ -131,6 +138,7 @@ class _Outcome(Future[T]):
             self._inner.cancel()
 
     def _end(self, inner: asyncio.Future[T]) -> None:
+        self._inner = None
         if inner.cancelled():
             super().cancel()
             self.set_running_or_notify_cancel()
