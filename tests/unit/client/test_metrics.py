@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -37,9 +37,9 @@ NOBODY = "127.0.0.1:1"
 class Watched:
     """Stands for a producer, or for a consumer that holds what `topics` say."""
 
-    def __init__(self, **topics: Cached) -> None:
+    def __init__(self, lag: Mapping[str, int | None] | None = None, **topics: Cached) -> None:
         self.hooks = HookList(SendMessageHook)
-        self._load = ClientLoad("g", frozenset({"a:1", "b:1"}), 3, 500, topics)
+        self._load = ClientLoad("g", frozenset({"a:1", "b:1"}), 3, 500, topics, lag or {})
 
     def load(self) -> ClientLoad:
         return self._load
@@ -93,7 +93,21 @@ def test_what_clients_hold_is_summed_by_group_and_topic(registry: CollectorRegis
     assert sample("rocketmq_consumer_cached_bytes", labels) == 1001
     assert sample("rocketmq_consumer_cached_messages", {"group": "g", "topic": "u"}) == 0
     # The names and types fit the format.
-    assert len(list(text_string_to_metric_families(generate_latest(registry).decode()))) == 11
+    assert len(list(text_string_to_metric_families(generate_latest(registry).decode()))) == 12
+
+
+def test_a_lag_that_one_member_does_not_know_has_no_value(registry: CollectorRegistry) -> None:
+    metrics = ClientMetrics(registry)
+    lags: list[dict[str, int | None]] = [{"t": 3, "u": 4, "v": 0}, {"t": 2, "u": None, "w": None}]
+    clients = [Watched(lag) for lag in lags]
+    for client in clients:
+        metrics.watch(client)
+
+    def lag(topic: str) -> float | None:
+        labels = {"group": "g", "topic": topic}
+        return registry.get_sample_value("cometmq_client_consumer_lag", labels)
+
+    assert [lag(topic) for topic in "tuvw"] == [5, None, 0, None]
 
 
 def test_topics_without_end_share_the_last_series(registry: CollectorRegistry) -> None:
