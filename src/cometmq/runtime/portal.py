@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import threading
 from collections import deque
@@ -33,10 +34,13 @@ class _Call(Generic[T]):
     It costs half as much as a concurrent future, and the blocking clients make one per message.
     """
 
-    __slots__ = ("_coroutine", "_ended", "_task")
+    __slots__ = ("_context", "_coroutine", "_ended", "_task")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
+        # The caller's, with the mark that its thread waits.
+        self._context = copy_context()
+        self._context.run(WAITING_THREAD.set, threading.get_ident())
         self._task: asyncio.Task[T] | None = None
         self._ended = threading.Lock()
         self._ended.acquire()
@@ -55,8 +59,9 @@ class _Call(Generic[T]):
         return self._task is not None and self._task.done()
 
     def begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._coroutine)
-        self._task.add_done_callback(self._end)
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._coroutine, context=self._context)
+        self._task.add_done_callback(self._end, context=self._context)
 
     def _end(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
@@ -173,13 +178,18 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._pid = 0
+        # Set by the thread itself.
+        self._runs = False
+        self._thread_id = 0
         self._stopping = False
         # Orders submissions before the stop, so that none is left in a loop that has ended. A collection of
         # garbage may close an iteration, which posts, while the same thread is about to post.
         self._submitting = threading.RLock()
-        # Functions that wait for the loop, each with the context of its caller, and whether the loop knows.
-        self._posted: deque[tuple[Context, Callable[[], object]]] = deque()
+        # Functions that wait for the loop, and whether the loop knows.
+        self._posted: deque[Callable[[], object]] = deque()
         self._is_told = False
+        # Each function brings the context of its caller; this one saves copies.
+        self._context = Context()
 
     @property
     def running(self) -> bool:
@@ -216,15 +226,12 @@ class LoopThread:
         coroutine.
         """
         waiting = _Call(coroutine)
-        token = WAITING_THREAD.set(threading.get_ident())
         try:
             self._check_thread()
-            self.post(waiting.begin)
+            self._put(waiting.begin)
         except BaseException:
             coroutine.close()
             raise
-        finally:
-            WAITING_THREAD.reset(token)
         try:
             waiting.wait(timeout_s)
             return waiting.result()
@@ -233,7 +240,7 @@ class LoopThread:
         finally:
             if not waiting.is_over:
                 with contextlib.suppress(ClientStateError):  # a loop that stops cancels it anyway
-                    self.post(waiting.cancel)
+                    self._put(waiting.cancel)
 
     def stop(self) -> None:
         """Cancel the coroutines that still run, close the loop and end the thread. Idempotent."""
@@ -275,27 +282,30 @@ class LoopThread:
         Raises ForkedClientError in a fork, and ClientStateError when the loop does not run or ends. Any
         thread may call this.
         """
-        fault = self._fault()
-        if fault is None:
-            with self._submitting:
-                if not self._stopping:
-                    self._posted.append((copy_context(), function))
-                    if not self._is_told:
-                        self._is_told = True
-                        assert self._loop is not None, "it runs"
-                        self._loop.call_soon_threadsafe(self._run_posted)
-                    return
-            fault = f"the loop thread {self._name} was stopped"
-        raise ClientStateError(fault)
+        self._put(functools.partial(copy_context().run, function))
+
+    def _put(self, function: Callable[[], object]) -> None:
+        if not self._runs or self._pid != os.getpid():
+            raise self._refusal()
+        with self._submitting:
+            if not self._stopping:
+                self._posted.append(function)
+                if not self._is_told:
+                    self._is_told = True
+                    assert self._loop is not None, "it runs"
+                    self._loop.call_soon_threadsafe(self._run_posted, context=self._context)
+                return
+        raise ClientStateError(f"the loop thread {self._name} was stopped")
 
     def _run_posted(self) -> None:
         # Clear the flag before looking, so that a thread that posts later wakes the loop again.
         self._is_told = False
         posted = self._posted
-        for _ in range(min(len(posted), _POSTED_PER_TURN)):
-            context, function = posted.popleft()
+        left = _POSTED_PER_TURN
+        while posted and left:
+            left -= 1
             try:
-                context.run(function)
+                posted.popleft()()
             except Exception:
                 log.exception("a call from another thread failed", thread=self._name)
         if posted and not self._is_told:
@@ -303,11 +313,17 @@ class LoopThread:
             asyncio.get_running_loop().call_soon(self._run_posted)
 
     def _run(self, ready: threading.Event) -> None:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self._main(ready))
+        self._thread_id = threading.get_ident()
+        try:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._main(ready))
+        finally:
+            self._runs = False
+            self._thread_id = 0  # another thread may get the number
 
     async def _main(self, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
+        self._runs = True
         self._stop = asyncio.Event()
         ready.set()
         await self._stop.wait()
@@ -315,19 +331,17 @@ class LoopThread:
             self._run_posted()
 
     def _check_thread(self) -> None:
-        if self._thread is threading.current_thread():
+        if self._thread_id == threading.get_ident() and self._pid == os.getpid():
             raise ClientStateError(
                 f"a blocking call on the loop thread {self._name} would wait for itself; "
                 "use cometmq.aio there"
             )
 
-    def _fault(self) -> str | None:
-        """Say why the loop cannot be asked. Raises ForkedClientError."""
+    def _refusal(self) -> ClientStateError:
+        """Return the error of a thread that asks a loop which does not run here."""
         if self.inherited:
-            raise ForkedClientError(
+            return ForkedClientError(
                 f"the loop thread {self._name} belongs to process {self._pid}, not to this fork; "
                 "create and start clients in the child"
             )
-        if self._thread is None or not self._thread.is_alive():
-            return f"the loop thread {self._name} does not run"
-        return None
+        return ClientStateError(f"the loop thread {self._name} does not run")
