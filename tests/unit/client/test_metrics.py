@@ -6,6 +6,7 @@ import importlib
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,9 +38,13 @@ NOBODY = "127.0.0.1:1"
 class Watched:
     """Stands for a producer, or for a consumer that holds what `topics` say."""
 
-    def __init__(self, lag: Mapping[str, int | None] | None = None, **topics: Cached) -> None:
+    def __init__(self, **topics: Cached) -> None:
         self.hooks = HookList(SendMessageHook)
-        self._load = ClientLoad("g", frozenset({"a:1", "b:1"}), 3, 500, topics, lag or {})
+        self._load = ClientLoad("g", frozenset({"a:1", "b:1"}), 3, 500, topics)
+
+    def lags_by(self, lag: Mapping[str, int | None]) -> Watched:
+        self._load = replace(self._load, lag=lag)
+        return self
 
     def load(self) -> ClientLoad:
         return self._load
@@ -99,7 +104,7 @@ def test_what_clients_hold_is_summed_by_group_and_topic(registry: CollectorRegis
 def test_a_lag_that_one_member_does_not_know_has_no_value(registry: CollectorRegistry) -> None:
     metrics = ClientMetrics(registry)
     lags: list[dict[str, int | None]] = [{"t": 3, "u": 4, "v": 0}, {"t": 2, "u": None, "w": None}]
-    clients = [Watched(lag) for lag in lags]
+    clients = [Watched().lags_by(lag) for lag in lags]
     for client in clients:
         metrics.watch(client)
 

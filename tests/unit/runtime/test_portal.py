@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, as_completed, wait
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, as_completed, wait
 from contextvars import ContextVar
 from typing import Any
 
@@ -133,12 +134,15 @@ def test_posts_run_in_their_order_with_the_callers_context_and_before_a_later_ca
     seen: list[tuple[int, str]] = []
     caller: ContextVar[str] = ContextVar("caller")
 
+    def note(number: int) -> None:
+        seen.append((number, caller.get()))
+
     async def count() -> int:
         return len(seen)
 
     for number in range(1000):
         caller.set(f"post {number}")
-        portal.post(lambda number=number: seen.append((number, caller.get())))
+        portal.post(functools.partial(note, number))
     assert portal.call(count()) == 1000
     assert seen == [(number, f"post {number}") for number in range(1000)]
 
@@ -160,9 +164,11 @@ def test_a_future_has_the_outcome_of_the_loops_future(portal: LoopThread) -> Non
     good = portal.begin(lambda: asyncio.ensure_future(answer(3)))
     good.add_done_callback(lambda done: called.append(done.result()))
     bad = portal.submit(fail())
-    unbegun = portal.begin(lambda: {}["nothing"])
+    no_futures: dict[str, asyncio.Future[int]] = {}
+    unbegun = portal.begin(lambda: no_futures["nothing"])
     never = portal.submit(asyncio.Event().wait())
-    done, rest = wait([good, bad, unbegun, never], timeout=WAIT_S, return_when=FIRST_EXCEPTION)
+    futures: list[Future[Any]] = [good, bad, unbegun, never]
+    done, rest = wait(futures, timeout=WAIT_S, return_when=FIRST_EXCEPTION)
     assert done
     assert never in rest
     assert good.result(WAIT_S) == 3
@@ -171,7 +177,7 @@ def test_a_future_has_the_outcome_of_the_loops_future(portal: LoopThread) -> Non
     with pytest.raises(TimeoutError):
         never.result(0.01)
     assert never.cancel()
-    assert {good, bad, unbegun, never} == set(as_completed([good, bad, unbegun, never], WAIT_S))
+    assert set(futures) == set(as_completed(futures, WAIT_S))
     with pytest.raises(CancelledError):
         never.result()
     assert called == [3]
