@@ -276,12 +276,11 @@ class QueuePuller:
                 self._doubt(damaged)
             if self._admit is not None:
                 messages = self._admit(self._queue, messages)
+        below = messages[0].queue_offset if messages else header.next_begin_offset
+        self._process_queue.learn(header.max_offset, self._next_offset if damaged else below)
         if damaged and self._go_past(damaged, messages):
             return
         self._next_offset = header.next_begin_offset
-        self._process_queue.learn(
-            header.max_offset, messages[0].queue_offset if messages else self._next_offset
-        )
         if messages:
             self._put(messages)
         elif not self._process_queue and not self._options.lite:
