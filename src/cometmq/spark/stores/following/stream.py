@@ -116,6 +116,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if at == initial and not everything:
             # Spark stores only the ends of batches, so the first batch must be empty. Otherwise, if it ran
             # again, it would begin at the record that is the first or last one by then.
+            planner.look_at_end()
             return start
         max_bytes, max_rows = self._limits(limit)
         found = planner.plan(
