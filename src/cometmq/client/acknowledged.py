@@ -33,7 +33,7 @@ class AcknowledgedMessage(MessageExt):
 
     # How it was settled: ACKNOWLEDGED, GIVEN_BACK, or "" before that.
     _settled: str
-    # Missing once the message is settled: of several threads that settle it at once, one can delete this.
+    # Missing once the message is settled. If several threads settle it at once, only one can delete this.
     _open: bool
     # None in a consumer without hooks.
     _hooks: ConsumeHooks | None

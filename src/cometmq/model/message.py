@@ -430,7 +430,7 @@ class MessageExt(Message):
 
     def copy_to(self, other: MessageExt) -> None:
         """Give `other`, of a class derived from this one, the content of this message; they share it."""
-        # One by one, because a loop over the names would cost a consumer's iteration the most of its time.
+        # One by one, because a loop over the names would take most of the time of a consumer's iteration.
         other.topic = self.topic
         other.body = self.body
         other.properties = self.properties

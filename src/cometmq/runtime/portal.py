@@ -21,7 +21,7 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 
-# How many functions of `post` run before other work of the loop has its turn.
+# The largest number of posted functions that run before other work of the loop has its turn.
 _POSTED_PER_TURN: Final = 256
 
 # The thread that waits for the coroutine in whose context code runs, None if none waits.
@@ -38,7 +38,7 @@ class _Call(Generic[T]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
-        # The caller's, with the mark that its thread waits.
+        # The caller's context, with the mark that its thread waits.
         self._context = copy_context()
         self._context.run(WAITING_THREAD.set, threading.get_ident())
         self._task: asyncio.Task[T] | None = None
@@ -108,10 +108,10 @@ class _Guard:
 
 
 class _Outcome(Future[T]):
-    """The outcome of a future of the loop, for other threads. To cancel it cancels that future."""
+    """The outcome of a future of the loop, for other threads. Cancelling it cancels the future of the loop."""
 
     def __init__(self, begin: Callable[[], asyncio.Future[T]], thread: LoopThread) -> None:
-        # In place of Future.__init__, which sets the same with a condition of its own.
+        # Instead of Future.__init__, which sets the same attributes with a condition of its own.
         self._condition = cast("threading.Condition", _Guard())
         self._state = "PENDING"
         self._result = None
@@ -182,13 +182,13 @@ class LoopThread:
         self._runs = False
         self._thread_id = 0
         self._stopping = False
-        # Orders submissions before the stop, so that none is left in a loop that has ended. A collection of
-        # garbage may close an iteration, which posts, while the same thread is about to post.
+        # Orders submissions before the stop, so that none is left in a loop that has ended. Reentrant: garbage
+        # collection may close an iteration, which posts, while the same thread is about to post.
         self._submitting = threading.RLock()
-        # Functions that wait for the loop, and whether the loop knows.
+        # Functions that wait for the loop, and whether the loop was woken for them.
         self._posted: deque[Callable[[], object]] = deque()
         self._is_told = False
-        # Each function brings the context of its caller; this one saves copies.
+        # Each function runs in the context of its caller, so this shared context saves copies.
         self._context = Context()
 
     @property
@@ -269,7 +269,7 @@ class LoopThread:
     def begin(self, begin: Callable[[], asyncio.Future[T]]) -> Future[T]:
         """Call `begin` on the loop, and return a future of the outcome of the future that it returns.
 
-        Its `cancel` cancels that one. Raises as `call` does.
+        Its `cancel` cancels the inner future. Raises the same errors as `call`.
         """
         self._check_thread()
         outcome = _Outcome(begin, self)
@@ -327,7 +327,7 @@ class LoopThread:
         self._stop = asyncio.Event()
         ready.set()
         await self._stop.wait()
-        while self._posted:  # so that whoever waits for these learns that the loop ends
+        while self._posted:  # so that waiting threads see that the loop ends
             self._run_posted()
 
     def _check_thread(self) -> None:
@@ -338,7 +338,7 @@ class LoopThread:
             )
 
     def _refusal(self) -> ClientStateError:
-        """Return the error of a thread that asks a loop which does not run here."""
+        """Return the error for a thread that calls a loop which does not run in this process."""
         if self.inherited:
             return ForkedClientError(
                 f"the loop thread {self._name} belongs to process {self._pid}, not to this fork; "

@@ -46,7 +46,7 @@ AsyncT = TypeVar("AsyncT")
 BlockingT = TypeVar("BlockingT")
 # Runs a coroutine on the loop thread and returns its result.
 _Call = Callable[[Coroutine[Any, Any, Any]], Any]
-# Has the loop thread call a function soon.
+# Calls a function on the loop thread soon.
 _Post = Callable[[Callable[[], object]], None]
 
 
@@ -209,7 +209,7 @@ class PulledMessage(_Acknowledged):
         return made
 
     def ack(self) -> None:
-        # The loop need not be waited for: what this thread calls after it finds the message acknowledged.
+        # No wait for the loop: later calls of this thread run after the acknowledgement.
         self._async.claim()
         self._post(self._async.acknowledge)
 

@@ -1,4 +1,4 @@
-"""Iterate over the messages that a lite pull member pulled, one by one, or by lists for another thread."""
+"""Iterate over the pulled messages of a lite pull member, one by one, or in lists for another thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cometmq.client.consuming.lite_pull_member import LitePullMember
 from cometmq.client.consuming.pulled_message import PulledMessage
 from cometmq.model.queue import MessageQueue
 
-# How many messages one wake-up of another thread brings there.
+# The largest number of messages that one wake-up brings to another thread.
 HANDED_OVER: Final = 64
 
 
@@ -21,7 +21,7 @@ class Iteration(AsyncIterator[PulledMessage]):
 
     `member` is called at the first message. A thread that iterates takes messages out of `handed` by
     `take_handed`, and has the loop run `hand_over` whenever there are none. Messages in `handed` are open,
-    like those that the user has. `put_back` returns those that the thread did not take.
+    like messages that the user has. `put_back` returns the messages that the thread did not take.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Iteration(AsyncIterator[PulledMessage]):
         return None
 
     def put_back(self) -> None:
-        """Have the consumer return again the messages in `handed`."""
+        """Give the messages in `handed` back to the consumer, which returns them again."""
         assert self._member is not None, "it handed them over"
         messages = list(self.handed)
         self.handed.clear()

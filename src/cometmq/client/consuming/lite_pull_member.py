@@ -242,10 +242,10 @@ class LitePullMember:
         return []
 
     def take_ready(self, most: int) -> list[PulledMessage]:
-        """Return the next messages, at most `most`, as far as there are some.
+        """Return the next messages, at most `most`, without waiting.
 
-        Their offsets, and so those of their queues, stay where they are until the messages are
-        acknowledged or given back. Raises DamagedMessageError for a queue that was stopped.
+        The offsets of their queues do not advance until the messages are acknowledged or given
+        back. Raises DamagedMessageError for a queue that was stopped.
         """
         taken: list[PulledMessage] = []
         ready = self._ready
@@ -275,7 +275,7 @@ class LitePullMember:
         return taken
 
     def put_back(self, messages: Sequence[PulledMessage]) -> None:
-        """Return again, before all others, messages that nobody got."""
+        """Take back messages that nobody got, to return them before all others."""
         kept = [message for message in messages if not message.is_withdrawn]
         for message in reversed(kept):
             self._ready.appendleft((message.process_queue, [message]))

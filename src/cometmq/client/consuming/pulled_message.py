@@ -59,7 +59,7 @@ class PulledMessage(AcknowledgedMessage):
 
     @property
     def is_withdrawn(self) -> bool:
-        """True if nobody is to get the message from this consumer any more. For any thread."""
+        """True if this consumer must no longer return the message. For any thread."""
         return self.process_queue.withheld
 
     async def ack(self) -> None:

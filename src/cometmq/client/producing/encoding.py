@@ -192,7 +192,7 @@ class MessageEncoder:
         return ext
 
     def _shorter(self, body: bytes, packed: bytes) -> tuple[bytes, int]:
-        """Return the shorter of both, and the system flag that says which it is."""
+        """Return the shorter of the two bodies, and the system flag for it."""
         return (body, 0) if len(packed) >= len(body) else (packed, self._compression.sys_flag)
 
 

@@ -11,7 +11,7 @@ _CERTAINTIES: Final = (Stored.NO, Stored.UNKNOWN, Stored.YES)
 
 
 def saying(error: CometMQError, stored: Stored) -> CometMQError:
-    """Return `error` if it says `stored`, else a copy that does: other sends may have it, too."""
+    """Return `error` if it has the verdict `stored`, else a copy with it: other sends may share `error`."""
     if error.stored is stored:
         return error
     copied = copy(error).with_traceback(error.__traceback__)

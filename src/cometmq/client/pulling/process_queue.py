@@ -17,7 +17,7 @@ _MIB = 1024 * 1024
 # How many queues a report on failures names, and how many letters of each reason.
 _TOLD_FAILURES: Final = 5
 _TOLD_REASON: Final = 300
-# No puller waits longer for an answer.
+# A puller waits for an answer for less time than this.
 LAG_KNOWN_MS: Final = 60_000
 
 
@@ -106,7 +106,7 @@ class ProcessQueue:
         return self._highest - next(iter(self._sizes)) if self._sizes else 0
 
     def learn(self, end: int, below: int) -> None:
-        """Note what an answer to a pull says: the queue's end, and the offset below which nothing waits
+        """Note two figures of an answer to a pull: the queue's end, and the offset below which nothing waits
         unless it is held.
         """
         self._end = end
@@ -115,7 +115,7 @@ class ProcessQueue:
             self._done_below = below
 
     def lag(self, now_ms: int) -> int | None:
-        """Return how many offsets wait to be consumed, as far as this client knows; None if it does not.
+        """Return the number of offsets that wait to be consumed, None if this client does not know it.
 
         A queue that is not pulled, because it is paused or its listeners are slow, may have grown since the
         last answer: after LAG_KNOWN_MS the number is only a lower bound, and 0 counts as unknown. For any

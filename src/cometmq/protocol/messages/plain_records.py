@@ -1,7 +1,7 @@
-"""Decode an answer to a pull at once, if there is nothing unusual about any of its records.
+"""Decode an answer to a pull in one pass, if none of its records is unusual.
 
-Nearly all answers are such: one topic's messages, whole, in IPv4 hosts' records, with bodies as they were
-sent. `record` reads all others, and says what is wrong with them; so here any doubt ends the work.
+In nearly all answers, the records are complete, have one topic, IPv4 hosts and uncompressed bodies. `record`
+reads all other answers and reports their faults, so this module gives up at any doubt.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def plain_messages(
     born_packed = store_packed = b""
     born_host = store_host = store_hex = ""
     position = 0
-    # Declared, so that their compiled form works on numbers.
+    # Declared, so that the compiled code works on plain numbers.
     size: int
     magic: int
     body_crc: int
@@ -124,7 +124,7 @@ def plain_messages(
 
 
 def _properties(text: bytes) -> dict[str, str] | None:
-    """Return the properties as `decode_properties` does, or None if it may have to look closer."""
+    """Return the properties as `decode_properties` does, or None if only `decode_properties` can judge them."""
     properties: dict[str, str] = {}
     try:
         entries = text.decode().split("\x02")

@@ -72,7 +72,7 @@ class Payloads:
         self._on_undecodable = on_undecodable
         self._group = group
         self._namespace = namespace
-        # A topic of another program's messages has one for each.
+        # In a topic of another program's messages, each message has such an error.
         self._unfit, self._without_schema = RareLine(), RareLine()
 
     async def sort(self, messages: Sequence[MessageExt]) -> Sorted:
