@@ -205,7 +205,7 @@ class PulledMessage(_Acknowledged):
     @classmethod
     def handed(cls, message: AsyncPulledMessage, call: _Call, post: _Post) -> Self:
         made = cls.of(message, call)
-        made._post = post
+        made._post = post  # noqa: SLF001 - an instance of this class
         return made
 
     def ack(self) -> None:
