@@ -16,8 +16,8 @@ TEST_PARALLEL := -n $(or $(TEST_JOBS),5) --dist worksteal
 BY_MODULE := --dist loadfile --no-loadscope-reorder
 
 # Tasks, executors, drivers, planners and brokers, killed at random under load: COMETMQ_SPARK_KILLS of
-# them (50), and COMETMQ_TABLE_KILLS of the table service's processes (10). One test each, side by side:
-# both wait for JVMs most of the time.
+# them (50), and COMETMQ_TABLE_KILLS of the table service's processes (10). Each is one test, and both run at
+# once, because they wait for JVMs most of the time.
 SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash -n 2 $(ARGS)
 
 # Some machines have it set. Tests start Python more than a thousand times, and each start would compile every
@@ -112,7 +112,7 @@ screenshots: compiled ## The pictures of the console in docs/img, of a cluster t
 spark: ## The Spark sources, sink and pipelines on local Spark and a small cluster; needs Java 17
 	@$(MAKE) -s spark-suite && $(MAKE) -s spark-kills
 
-# Two at a time, a Spark each.
+# Two test processes at a time, each with its own Spark.
 spark-suite: $(SPARK_READY) $(SPARK_TABLES_READY) $(SPARK_DBT_READY)
 	@$(VENV)-spark/bin/python scripts/store-jar --optional
 	@$(VENV)-spark/bin/mypy src benchmarks tests/spark tests/unit/spark tests/unit/pipelines
