@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
 from cometmq.errors import ClientStateError, ForkedClientError
 from cometmq.logs.loggers import get_logger
@@ -73,51 +73,11 @@ class _Call(Generic[T]):
         self._task.cancel()
 
 
-class _Guard:
-    """The condition of a future, which becomes a real one when a thread waits for it.
-
-    Most futures are never waited for, and a condition takes most of the time that a future needs.
-    """
-
-    __slots__ = ("_lock", "_waiting")
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._waiting: threading.Condition | None = None
-
-    def __enter__(self) -> bool:
-        return self._lock.acquire()
-
-    def __exit__(self, *_exc: object) -> None:
-        self._lock.release()
-
-    def acquire(self) -> bool:
-        return self._lock.acquire()
-
-    def release(self) -> None:
-        self._lock.release()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        if self._waiting is None:
-            self._waiting = threading.Condition(self._lock)
-        return self._waiting.wait(timeout)
-
-    def notify_all(self) -> None:
-        if self._waiting is not None:
-            self._waiting.notify_all()
-
-
 class _Outcome(Future[T]):
     """The outcome of a future of the loop, for other threads. Cancelling it cancels the future of the loop."""
 
     def __init__(self, begin: Callable[[], asyncio.Future[T]], thread: LoopThread) -> None:
-        # Instead of Future.__init__, which sets the same attributes with a condition of its own.
-        self._condition = cast("threading.Condition", _Guard())
-        self._state = "PENDING"
-        self._result = None
-        self._exception = None
-        self._waiters: list[Any] = []
-        self._done_callbacks: list[Any] = []
+        super().__init__()
         self._begin: Callable[[], asyncio.Future[T]] | None = begin
         self._thread = thread
         self._inner: asyncio.Future[T] | None = None
@@ -187,7 +147,7 @@ class LoopThread:
         self._submitting = threading.RLock()
         # Functions that wait for the loop, and whether the loop was woken for them.
         self._posted: deque[Callable[[], object]] = deque()
-        self._is_told = False
+        self._is_woken = False
         # Each function runs in the context of its caller, so this shared context saves copies.
         self._context = Context()
 
@@ -210,7 +170,7 @@ class LoopThread:
         self._stopping = False
         self._submitting = threading.RLock()
         self._posted.clear()
-        self._is_told = False
+        self._is_woken = False
         self._thread = threading.Thread(
             target=self._run, args=(ready,), name=self._name, daemon=True
         )
@@ -290,8 +250,8 @@ class LoopThread:
         with self._submitting:
             if not self._stopping:
                 self._posted.append(function)
-                if not self._is_told:
-                    self._is_told = True
+                if not self._is_woken:
+                    self._is_woken = True
                     assert self._loop is not None, "it runs"
                     self._loop.call_soon_threadsafe(self._run_posted, context=self._context)
                 return
@@ -299,7 +259,7 @@ class LoopThread:
 
     def _run_posted(self) -> None:
         # Clear the flag before looking, so that a thread that posts later wakes the loop again.
-        self._is_told = False
+        self._is_woken = False
         posted = self._posted
         left = _POSTED_PER_TURN
         while posted and left:
@@ -308,8 +268,8 @@ class LoopThread:
                 posted.popleft()()
             except Exception:
                 log.exception("a call from another thread failed", thread=self._name)
-        if posted and not self._is_told:
-            self._is_told = True
+        if posted and not self._is_woken:
+            self._is_woken = True
             asyncio.get_running_loop().call_soon(self._run_posted)
 
     def _run(self, ready: threading.Event) -> None:

@@ -139,17 +139,24 @@ class PushConsumer(_GroupConsumer, of=AsyncPushConsumer):
 class _Acknowledged(MessageExt):
     """Is the base of messages whose methods run on the loop thread, by `call`."""
 
-    __slots__ = ("_async", "_call")
+    __slots__ = ("_async", "_call", "_post")
 
     _async: AsyncReceivedMessage | AsyncPulledMessage
     _call: _Call
+    _post: _Post | None
 
     @classmethod
-    def of(cls, message: AsyncReceivedMessage | AsyncPulledMessage, call: _Call) -> Self:
+    def of(
+        cls,
+        message: AsyncReceivedMessage | AsyncPulledMessage,
+        call: _Call,
+        post: _Post | None = None,
+    ) -> Self:
         made = object.__new__(cls)
         message.copy_to(made)
         made._async = message
         made._call = call
+        made._post = post
         return made
 
     def ack(self) -> None:
@@ -197,19 +204,13 @@ class PulledMessage(_Acknowledged):
         handle(message.body)
     """
 
-    __slots__ = ("_post",)
+    __slots__ = ()
 
     _async: AsyncPulledMessage
-    _post: _Post
-
-    @classmethod
-    def handed(cls, message: AsyncPulledMessage, call: _Call, post: _Post) -> Self:
-        made = cls.of(message, call)
-        made._post = post  # noqa: SLF001 - an instance of this class
-        return made
 
     def ack(self) -> None:
         # No wait for the loop: later calls of this thread run after the acknowledgement.
+        assert self._post is not None, "given by the iteration"
         self._async.claim()
         self._post(self._async.acknowledge)
 
@@ -287,7 +288,7 @@ def _by_lists(
             check_started()  # a fork must not go on with the messages of its parent
             message = messages.take_handed()
             if message is not None:
-                yield PulledMessage.handed(message, call, post)
+                yield PulledMessage.of(message, call, post)
                 continue
             call(messages.hand_over())
             if not messages.handed:

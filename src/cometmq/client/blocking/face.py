@@ -148,6 +148,9 @@ class BlockingFace(NamesOptions):
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._running_thread(coroutine).call(coroutine)
 
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        return self._running_thread(coroutine).submit(coroutine)
+
     def _begin(self, begin: Callable[[], asyncio.Future[T]]) -> Future[T]:
         """Call `begin` on the loop thread, and return a future of the outcome of its future."""
         return self._started_thread().begin(begin)
