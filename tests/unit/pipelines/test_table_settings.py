@@ -62,7 +62,7 @@ def test_the_path_may_be_in_s3() -> None:
         ({"path": "archive"}, "path is 'archive', give it from the root on"),
         ({"compact_files": 1}, "compact_files is 1, give 2 or more"),
         ({"publish": []}, "publish is \\[\\], name a format"),
-        ({"path": "hdfs://node/archive"}, "tables are published of archives in directories"),
+        ({"path": "hdfs://node/archive"}, "only archives in a directory of this machine"),
     ],
 )
 def test_values_that_do_not_fit(given: dict[str, Any], said: str) -> None:
