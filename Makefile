@@ -119,7 +119,6 @@ spark-suite: $(SPARK_READY) $(SPARK_TABLES_READY) $(SPARK_DBT_READY)
 	@$(VENV)-spark/bin/python -m tests.interop.peers java
 	@$(VENV)-spark/bin/python -m tests.spark.hadoop_aws
 	@$(VENV)-spark/bin/python -m tests.spark.iceberg_rest
-	@$(VENV)-spark/bin/python -m tests.spark.hdfs
 	@$(VENV)-spark/bin/python -m tests.spark.class_archive
 	@$(VENV)-spark/bin/python -m pytest -q tests/spark -m 'not crash' --timeout 900 -n 2 $(BY_MODULE) $(ARGS)
 
@@ -127,10 +126,11 @@ spark-kills: $(SPARK_READY)
 	@$(VENV)-spark/bin/python scripts/store-jar --optional
 	@$(SPARK_KILLS)
 
-spark-versions: $(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY) ## Sources and sink on the older versions of PySpark, and through Spark Connect; tables by Spark's runtimes
+spark-versions: $(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY) ## Sources and sink on the older versions of PySpark, and through Spark Connect; tables by Spark's runtimes; HDFS
 	@$(VENV)-spark/bin/python scripts/store-jar --optional
 	@PYTHONPATH=$(abspath $(VENV)-spark-4.1) $(VENV)-spark/bin/python -m tests.spark.spark_tables --get
-	@COMETMQ_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(VENV)-spark/bin/python -m pytest -q tests/spark/test_versions.py tests/spark/test_spark_tables.py --timeout 900 -n 2 --dist worksteal $(ARGS)
+	@$(VENV)-spark/bin/python -m tests.spark.hdfs
+	@COMETMQ_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(VENV)-spark/bin/python -m pytest -q tests/spark/test_versions.py tests/spark/test_spark_tables.py tests/spark/test_archive_hdfs.py --timeout 900 -n 2 --dist worksteal $(ARGS)
 
 bench: compiled ## The send path beside the Java broker; rewrites benchmarks/README.md (about 10 minutes)
 	@$(BIN)/python -m benchmarks.send_path $(ARGS)

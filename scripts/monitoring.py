@@ -338,6 +338,7 @@ _CLIENTS = Dashboard(
             Panel("From producer to listener, 99th percentile", {"{{group}} {{topic}}": top(q(0.99, "rocketmq_delivery_latency", "group, topic"))}),
             Panel("Pulled and not consumed yet", {"{{group}} {{topic}}": top("sum by (group, topic) (rocketmq_consumer_cached_messages{%})")}),
             Panel("Bytes of these", {"{{group}} {{topic}}": top("sum by (group, topic) (rocketmq_consumer_cached_bytes{%})")}),
+            Panel("Not consumed yet, as far as members know", {"{{group}} {{topic}}": top("sum by (group, topic) (cometmq_client_consumer_lag{%})")}),
             Panel("Queues, by member", {"{{group}} {{instance}}": "sum by (group, instance) (cometmq_client_assigned_queues{%})"}),
         ],
     },

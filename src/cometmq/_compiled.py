@@ -44,6 +44,7 @@ HOT: Final = (
     "protocol.messages.batch",
     "protocol.command",
     "protocol.frame",
+    "protocol.messages.plain_records",
     "protocol.messages.properties",
     "protocol.messages.record",
     "remoting.calls",

@@ -381,6 +381,96 @@ def test_an_acknowledgement_after_a_seek_changes_no_offset(face: Face, name: str
     assert [message.body for message in follow(face, consumer, 4)] == numbers(4)
 
 
+def test_an_iteration_that_is_left_and_begun_again_returns_each_message_once(
+    face: Face, name: str
+) -> None:
+    fill(face, name, 100)
+    consumer = assigned(face, name, 0)
+    seen: list[bytes] = []
+    for count in (1, 30, 0, 5, 64):
+        for message in follow(face, consumer, count):
+            seen.append(message.body)
+            message.ack()
+    assert seen == numbers(100)
+    assert consumer.committed(queue_of(name)) == 100
+
+
+def test_a_seek_takes_effect_at_the_next_message_of_an_iteration(face: Face, name: str) -> None:
+    fill(face, name, 30)
+    consumer = assigned(face, name, 0)
+    following = face.following(consumer)
+    assert [next(following).body for _ in range(3)] == numbers(3)
+    eventually(lambda: consumer.load().cached[name].messages == 30)
+    consumer.seek(queue_of(name), 20)
+    assert [next(following).body for _ in range(10)] == numbers(30, 20)
+
+
+def test_an_iteration_returns_nothing_of_a_queue_that_another_member_has(
+    face: Face, name: str
+) -> None:
+    for queue_id in range(4):
+        fill(face, name, 10, queue_id)
+    first = subscribed(face, name, instance_name="first")
+    following = face.following(first)
+    next(following).ack()
+    second = subscribed(face, name, instance_name="second")
+    eventually(lambda: len([q for q in second.assigned_queues() if q.topic == name]) == 2)
+    eventually(lambda: len([q for q in first.assigned_queues() if q.topic == name]) == 2)
+    own = {q.queue_id for q in first.assigned_queues() if q.topic == name}
+    others = {q.queue_id for q in second.assigned_queues() if q.topic == name}
+    eventually(lambda: others.isdisjoint(own))
+    rest = first.load().cached[name].messages
+    assert {next(following).queue_id for _ in range(rest)} <= own
+
+
+def test_one_of_several_threads_settles_a_message(face: Face, name: str) -> None:
+    fill(face, name, 1)
+    consumer = assigned(face, name, 0)
+    (message,) = follow(face, consumer, 1)
+    refused: list[ClientStateError] = []
+
+    def ack() -> None:
+        try:
+            message.ack()
+        except ClientStateError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=ack) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert len(refused) == 7
+    assert consumer.committed(queue_of(name)) == 1
+    copied = message.copy()
+    assert (copied.body, copied.topic) == (b"0", name)
+
+
+def test_an_iteration_that_was_left_in_the_loop_ends_after_the_close(face: Face, name: str) -> None:
+    fill(face, name, 20)
+    consumer = assigned(face, name, 0)
+    seen = []
+    for message in face.following(consumer):
+        seen.append(message.body)
+        message.ack()
+        if len(seen) == 5:
+            consumer.close()
+    assert seen == numbers(5)
+
+
+def test_the_lag_of_a_watched_consumer_counts_what_it_has_not_consumed(
+    face: Face, name: str
+) -> None:
+    fill(face, name, 40)
+    consumer = assigned(face, name, 0)
+    messages = follow(face, consumer, 10)
+    assert consumer.load().lag == {name: 40}
+    for message in messages:
+        message.ack()
+    consumer.committed(queue_of(name))
+    assert consumer.load().lag == {name: 30}
+
+
 def test_an_iteration_ends_when_the_consumer_is_closed(face: Face, name: str) -> None:
     fill(face, name, 1)
     consumer = assigned(face, name, 0)

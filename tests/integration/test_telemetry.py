@@ -319,6 +319,33 @@ def test_a_batch_is_sent_in_one_span_and_polls_are_linked_to_sends(
     assert trace.get_current_span().get_span_context().is_valid is False
 
 
+def test_the_lag_has_no_value_until_a_broker_has_answered_for_each_queue(
+    face: Face, name: str, observed: Observed
+) -> None:
+    producer = face.producer(name)
+    queue = producer.queues(name)[0]
+    for _ in range(3):
+        result = producer.send(Message(name, b"x"), queue=queue)
+    face.until_readable(result)
+    consumer = face.new_lite_pull_consumer(name, consume_from=FIRST)
+    observed.hook.watch(consumer)
+    consumer.assign([queue])
+    labels = {"messaging.consumer.group.name": name, "messaging.destination.name": name}
+
+    def lag() -> list[Any]:
+        points = observed.points("cometmq.client.consumer_lag")
+        return [each.value for each in points if dict(each.attributes) == labels]
+
+    assert lag() == []
+    face.started(consumer)
+    eventually(lag, lambda found: found == [3])
+    eventually(lambda: consumer.poll(200))
+    assert lag() == [0]
+    # Nothing is in this queue, so the broker keeps the pull and says nothing yet.
+    consumer.assign([queue, producer.queues(name)[1]])
+    assert lag() == []
+
+
 def test_gauges_show_what_watched_clients_hold(face: Face, name: str, observed: Observed) -> None:
     producer = face.producer(name)
     for _ in range(2):

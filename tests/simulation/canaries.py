@@ -637,15 +637,16 @@ def serve_a_write_on_a_slave(rng: Random) -> Any:
 
 @canary("one delivery in ten has another tag", ALTERED)
 def deliver_altered(rng: Random) -> Any:
-    original = received.received_message
+    original = received.decode_messages
 
-    def altered(*args: Any, **named: Any) -> MessageExt:
-        message = original(*args, **named)
-        if rng.random() < 0.1:
-            message.properties["TAGS"] = message.properties.get("TAGS", "") + "x"
-        return message
+    def altered(*args: Any) -> Any:
+        found = original(*args)
+        for message in found.messages:
+            if rng.random() < 0.1:
+                message.properties["TAGS"] = message.properties.get("TAGS", "") + "x"
+        return found
 
-    return patch.object(received, "received_message", altered)
+    return patch.object(received, "decode_messages", altered)
 
 
 @canary("one message in ten is dropped between pull and listener", COMMITS, DELIVERED)

@@ -1,6 +1,6 @@
 """Runs Hadoop's own small HDFS: a name node and a data node in one Java, on ports of the loopback address.
 
-`python -m tests.spark.hdfs` gets its jars by Maven before the tests run (`make spark`): 57 MB.
+`python -m tests.spark.hdfs` gets its jars by Maven before the tests run (`make spark-versions`): 57 MB.
 """
 
 from __future__ import annotations

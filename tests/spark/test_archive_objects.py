@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark import hdfs
 from tests.spark.archives import by_place, context_of, run, send, sent_rows
 from tests.spark.bucket import KEY, REGION, SECRET, access_to, client_of, require, server
 from tests.spark.hadoop_aws import jars
@@ -63,19 +62,16 @@ def bucket(spark: Any, endpoint: str) -> str:
     return "s3a://archives"
 
 
-@pytest.fixture(scope="module")
-def name_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    require(bool(hdfs.jars()), "needs jars of HDFS, which `make spark` gets")
-    with hdfs.hdfs(tmp_path_factory.mktemp("hdfs")) as uri:
-        yield uri
-
-
-@pytest.mark.parametrize("kind", ["puts", "renames", "hdfs"])
+@pytest.mark.parametrize("kind", ["puts", "renames"])
 def test_files_appear_as_a_whole_and_are_created_once(
     spark: Any, kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    roots = {"puts": "bucket", "hdfs": "name_node"}
-    root = request.getfixturevalue(roots[kind]) if kind in roots else tmp_path.as_uri()
+    root = request.getfixturevalue("bucket") if kind == "puts" else tmp_path.as_uri()
+    # Hadoop's local files, unlike those of HDFS, are missing for a moment when they are replaced.
+    check_files(spark, root, is_never_missing=kind == "puts")
+
+
+def check_files(spark: Any, root: str, *, is_never_missing: bool) -> None:
     base = location(spark, f"{root}/files")
     files = base.files
     assert isinstance(files, RemoteFiles)
@@ -88,11 +84,10 @@ def test_files_appear_as_a_whole_and_are_created_once(
         files.create(str(one), b"third")
     assert one.read_bytes() == b"second"
     files.create(str(base / "a" / "new.json"), b"1")
-    # Hadoop's local files, unlike those of HDFS, are missing for a moment when they are replaced.
     with ThreadPoolExecutor(1) as pool:
         replaced = pool.submit(replace_often, files, str(one))
         while not replaced.done():
-            assert kind == "renames" or one.read_bytes() == b"second"
+            assert not is_never_missing or one.read_bytes() == b"second"
     assert files.sizes(str(base)) == {"a/one.json": 6, "a/new.json": 1}
     files.move(str(one), str(two))
     assert files.sizes(str(base)) == {"a/new.json": 1, "data/topic=%25g/two.json": 6}
@@ -201,20 +196,6 @@ def archive_in_spite_of_deaths(
     return sent, settings
 
 
-def test_an_archive_in_hdfs_is_proved_and_goes_on(
-    spark: Any, cluster: Cluster, name_node: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    topic, path = "blocks", f"{name_node}/deep/archive"
-    sent, settings = archive_in_spite_of_deaths(spark, cluster.namesrv, topic, path, monkeypatch)
-    sent += send(cluster.namesrv, topic, 20)
-    report = run(spark, cluster.namesrv, path, **settings)
-    assert report.holds, report
-    rows = sent_rows(cluster.namesrv, [topic])
-    assert len(rows) == sent
-    assert by_place(rows_of(archive.read(spark, path).select(*COLUMNS).toArrow())) == rows
-    assert not layout_of(spark, path).staging.exists()
-
-
 def test_an_archive_in_an_object_store_is_proved_and_read(
     spark: Any,
     cluster: Cluster,
@@ -242,8 +223,8 @@ def test_an_archive_in_an_object_store_is_proved_and_read(
     assert tables["iceberg"] == tables["delta"]
     assert [count for _, count, _ in tables["iceberg"]][:2] == [60, sent]
     undecodable = f"{path}/_decoded/_tables/{topic}_undecodable/files".replace("s3a", "s3")
-    rows = DeltaTable(undecodable, storage_options=access_to(endpoint).of_deltalake())
-    assert rows.to_pyarrow_table().num_rows == sent
+    bad_rows = DeltaTable(undecodable, storage_options=access_to(endpoint).of_deltalake())
+    assert bad_rows.to_pyarrow_table().num_rows == sent
     again = publish.run(publish.Config(path=path), context_of(spark, None))
     assert [(line.snapshots, line.problem) for line in again.tables] == [(0, None)] * 6
     rows = sent_rows(cluster.namesrv, [topic])

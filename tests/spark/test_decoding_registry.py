@@ -137,11 +137,12 @@ def test_arguments_of_decode_that_do_not_fit_together(
         for given, words in wrong:
             with pytest.raises(IllegalArgumentError, match=words):
                 decode(frame, **given)
+        # Another id: the registry is not asked twice for one that it does not have.
         served.authorization = "Bearer t0ken"
         with pytest.raises(SchemaRegistryError, match="401"):
-            decode(frame, 17, wire="confluent", registry=place)
-        with pytest.raises(IllegalArgumentError, match="schema 17 cannot be used"):
-            decode(frame, 17, wire="confluent", registry=secret)
+            decode(frame, 18, wire="confluent", registry=place)
+        with pytest.raises(IllegalArgumentError, match="schema 18 cannot be used"):
+            decode(frame, 18, wire="confluent", registry=secret)
     with pytest.raises(IllegalArgumentError, match="token_file and token_env, not both"):
         Registry("http://h", token_file="/a", token_env="A")
     with pytest.raises(ConfigError, match="scheme 'ftp' and the host 'h'"):

@@ -6,6 +6,7 @@ import ast
 import functools
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +25,14 @@ FUNCTION_LINES = 70
 LONGER_FUNCTIONS = {
     "store/get.py:MessageGetter._collect": "a call for each message would cost more than its work",
     "store/copying.py:RecordCopier.append_copies": "each call that would split the loop costs a tenth",
+    "protocol/messages/plain_records.py:plain_messages": "a call for each field would cost as much as the work",
     "client/consuming/push_member.py:GroupMember.__init__": "makes the parts of a member, which know each other",
+}
+# A package has about a dozen modules beside its packages. These are lists, searched by name.
+PACKAGE_MODULES = 15
+LARGER_PACKAGES = {
+    "cli/admin/commands": "a module for each subject of mqadmin's commands",
+    "console/pages": "a module for each page of the console's menu",
 }
 
 SAID = re.compile(r'"""(?:.*?)"""|(?<!\S)# [^\n]*', re.DOTALL)
@@ -369,6 +377,16 @@ def test_no_function_is_longer_than_it_should_be_without_a_reason() -> None:
         for name, lines in long_functions(tree(path), FUNCTION_LINES)
     }
     assert found.keys() == LONGER_FUNCTIONS.keys(), found
+
+
+def test_no_package_has_more_modules_than_a_reader_can_survey_without_a_reason() -> None:
+    modules = Counter(
+        path.parent.relative_to(PACKAGE).as_posix()
+        for path in python_files("src/cometmq")
+        if path.name != "__init__.py"
+    )
+    larger = {package: count for package, count in modules.items() if count > PACKAGE_MODULES}
+    assert larger.keys() == LARGER_PACKAGES.keys(), larger
 
 
 def test_a_test_uses_a_private_name_only_for_a_reason() -> None:

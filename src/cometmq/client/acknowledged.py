@@ -29,10 +29,12 @@ class AcknowledgedMessage(MessageExt):
         handle(message.body)
     """
 
-    __slots__ = ("_context", "_hooks", "_settled", "_when_settled")
+    __slots__ = ("_context", "_hooks", "_open", "_settled", "_when_settled")
 
     # How it was settled: ACKNOWLEDGED, GIVEN_BACK, or "" before that.
     _settled: str
+    # Missing once the message is settled: of several threads that settle it at once, one can delete this.
+    _open: bool
     # None in a consumer without hooks.
     _hooks: ConsumeHooks | None
     # None except while the block runs.
@@ -42,6 +44,7 @@ class AcknowledgedMessage(MessageExt):
     def _begin(self) -> None:
         """Set what this class adds to a message."""
         self._settled = ""
+        self._open = True
         self._hooks = self._context = self._when_settled = None
 
     @abstractmethod
@@ -50,6 +53,10 @@ class AcknowledgedMessage(MessageExt):
     @abstractmethod
     async def _give_back(self, error: BaseException | None) -> None:
         """Give the message back because of `error`, with the delay that nobody chose."""
+
+    @property
+    def is_settled(self) -> bool:
+        return not hasattr(self, "_open")
 
     def when_settled(self, call: Callable[[bool], None]) -> None:
         """Have `call` called once: with True if the message was acknowledged, with False if it was given back.
@@ -90,7 +97,7 @@ class AcknowledgedMessage(MessageExt):
 
         Does nothing if the block did either. A message whose block was cancelled comes again later.
         """
-        if self._settled:
+        if self.is_settled:
             return
         if error is None:
             await self.ack()
@@ -111,11 +118,20 @@ class AcknowledgedMessage(MessageExt):
         await self.settle(exc)
 
     def _settle_as(self, how: str) -> None:
-        self._check_open(how)
+        try:
+            del self._open
+        except AttributeError:
+            self._check_open(how)
+            raise AssertionError("settled without a word") from None
         self._settled = how
 
+    def _reopen(self) -> None:
+        """Take back what `_settle_as` did."""
+        self._settled = ""
+        self._open = True
+
     def _check_open(self, how: str) -> None:
-        if self._settled:
+        if self.is_settled:
             raise ClientStateError(
-                f"message {self.msg_id} of {self.topic} was {self._settled}; it cannot be {how} any more"
+                f"message {self.msg_id} of {self.topic} was {self._settled or 'settled'}; it cannot be {how} any more"
             )

@@ -39,7 +39,8 @@ class ClientLoad:
 
     `connections` are the servers that its connections lead to, which clients of the same
     `instance_name` share. `pending_sends` are the sends of `send_async` that are under way, with
-    bodies of `pending_bytes`. `cached` has an entry for each topic that a consumer pulls.
+    bodies of `pending_bytes`. `cached` has an entry for each topic that a consumer pulls, and `lag` the
+    number of its messages that wait for the consumer, None if the client does not know that of each queue.
     """
 
     group: str
@@ -47,6 +48,7 @@ class ClientLoad:
     pending_sends: int = 0
     pending_bytes: int = 0
     cached: Mapping[str, Cached] = field(default_factory=dict)
+    lag: Mapping[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(repr=False)
@@ -163,6 +165,8 @@ class AsyncClient(Lifecycle[ClientInstance]):
         if instance is None:
             return ClientLoad(self._visible_group)
         cached: dict[str, Cached] = {}
+        lags: dict[str, int | None] = {}
+        now_ms = self._clock.now_ms()
         queues: set[MessageQueue] = set()  # popped batches of one queue are several process queues
         for process_queue in self._process_queues():
             topic = self._namespace.unwrap(process_queue.queue.topic)
@@ -173,9 +177,11 @@ class AsyncClient(Lifecycle[ClientInstance]):
                 known.size_bytes + process_queue.size_bytes,
             )
             queues.add(process_queue.queue)
+            before, lag = lags.get(topic, 0), process_queue.lag(now_ms)
+            lags[topic] = None if before is None or lag is None else before + lag
         sends, sends_bytes = self._pending_sends()
         return ClientLoad(
-            self._visible_group, instance.remoting.addresses(), sends, sends_bytes, cached
+            self._visible_group, instance.remoting.addresses(), sends, sends_bytes, cached, lags
         )
 
     def _process_queues(self) -> list[ProcessQueue]:

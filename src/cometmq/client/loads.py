@@ -38,6 +38,7 @@ GAUGES: Final = (
     Gauge("cometmq.client.assigned_queues", "Queues that consumers pull.", "{queue}", by_topic=True),
     Gauge("rocketmq.consumer.cached_messages", "Messages pulled and not consumed yet.", "{message}", by_topic=True),
     Gauge("rocketmq.consumer.cached_bytes", "Bytes of the bodies of messages pulled and not consumed yet.", "By", by_topic=True),
+    Gauge("cometmq.client.consumer_lag", "Messages of a consumer's queues that it has not consumed; no value while that is unknown.", "{message}", by_topic=True),
 )  # fmt: skip
 
 # The sums of a gauge by its labels: the group, and the topic for a gauge that is by topic.
@@ -69,18 +70,26 @@ class WatchedClients:
             clients = list(self._clients)
         by_group: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
         by_topic: defaultdict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
+        lags: dict[tuple[str, ...], int | None] = {}
         for client in clients:
             load = client.load()
             held = len(load.connections), load.pending_sends, load.pending_bytes
             _add(by_group[load.group,], held)
             for topic, cached in load.cached.items():
                 _add(by_topic[load.group, label(topic)], cached)
-        groups, topics = GAUGES[:3], GAUGES[3:]
-        return {
+            for topic, lag in load.lag.items():
+                labels = load.group, label(topic)
+                before = lags.get(labels, 0)
+                lags[labels] = None if before is None or lag is None else before + lag
+        groups, topics = GAUGES[:3], GAUGES[3:-1]
+        sums: dict[Gauge, Sums] = {
             gauge: {labels: numbers[place] for labels, numbers in found.items()}
             for gauges, found in ((groups, by_group), (topics, by_topic))
             for place, gauge in enumerate(gauges)
         }
+        # A sum without one of its queues would look like a small lag.
+        sums[GAUGES[-1]] = {labels: lag for labels, lag in lags.items() if lag is not None}
+        return sums
 
 
 def _add(sums: list[int], numbers: Sequence[int]) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, get_type_hints
@@ -119,7 +118,7 @@ def _checking(cls: type, constructor: Callable[..., None]) -> Callable[..., None
     def construct(self: Any, *args: Any, **options: Any) -> None:
         for name, value in options.items():
             if name not in known:
-                near = difflib.get_close_matches(name, keyword_only, 1)
+                near = _alike(name, keyword_only)
                 meant = f"; did you mean {near[0]}" if near else ""
                 raise UnknownOptionError(
                     f"{type(self).__name__} has no option {name!r} (given: {value!r}){meant}. "
@@ -138,8 +137,14 @@ def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
     except ValueError:
         members = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
         known = [member.name for member in kind]
-        near = difflib.get_close_matches(str(value).upper().replace("-", "_"), known, 1)
+        near = _alike(str(value).upper().replace("-", "_"), known)
         meant = f"; did you mean {kind.__name__}.{near[0]}" if near else ""
         raise IllegalArgumentError(
             f"{name} is {value!r:.80}, it must be one of {members}{meant}"
         ) from None
+
+
+def _alike(word: str, known: Iterable[str]) -> list[str]:
+    import difflib  # needed for mistakes only, and every program that sends would load it
+
+    return difflib.get_close_matches(word, known, 1)

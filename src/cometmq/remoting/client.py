@@ -185,6 +185,16 @@ class RemotingClient:
         self.rpc_hooks.before(address, command)
         connection.send_oneway(command)
 
+    def send_oneway_now(
+        self, address: str, command: RemotingCommand
+    ) -> tuple[Connection, int] | None:
+        """Do as `send_oneway_bounded` does, or return None if that would have to wait."""
+        connection = self.connected(address)
+        if connection is None or connection.congested:
+            return None
+        self.rpc_hooks.before(address, command)
+        return connection, connection.send_oneway(command)
+
     async def send_oneway_bounded(
         self, address: str, command: RemotingCommand, timeout_s: float
     ) -> tuple[Connection, int]:

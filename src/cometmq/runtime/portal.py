@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, Generic, TypeVar
 
 from cometmq.errors import ClientStateError, ForkedClientError
+from cometmq.logs.loggers import get_logger
 from cometmq.runtime.loop import new_event_loop
 
-T = TypeVar("T")
-R = TypeVar("R")
+log = get_logger(__name__)
 
+T = TypeVar("T")
+
+# How many functions of `post` run before other work of the loop has its turn.
+_POSTED_PER_TURN: Final = 256
 
 # The thread that waits for the coroutine in whose context code runs, None if none waits.
 WAITING_THREAD: Final[ContextVar[int | None]] = ContextVar("cometmq_waiting_thread", default=None)
@@ -28,18 +34,16 @@ class _Call(Generic[T]):
     It costs half as much as a concurrent future, and the blocking clients make one per message.
     """
 
-    __slots__ = ("_coroutine", "_ended", "_loop", "_task")
+    __slots__ = ("_context", "_coroutine", "_ended", "_task")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
-        self._loop: asyncio.AbstractEventLoop | None = None
+        # The caller's, with the mark that its thread waits.
+        self._context = copy_context()
+        self._context.run(WAITING_THREAD.set, threading.get_ident())
         self._task: asyncio.Task[T] | None = None
         self._ended = threading.Lock()
         self._ended.acquire()
-
-    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        loop.call_soon_threadsafe(self._begin)
 
     def wait(self, timeout_s: float | None) -> None:
         """Block the calling thread until the coroutine has ended. Raises TimeoutError."""
@@ -50,30 +54,78 @@ class _Call(Generic[T]):
         assert self._task is not None, "waited for"
         return self._task.result()
 
-    def leave(self) -> None:
-        """Have the coroutine cancelled if it has not ended."""
-        if self._task is None or not self._task.done():
-            assert self._loop is not None, "entered"
-            with contextlib.suppress(RuntimeError):  # a closed loop has cancelled it already
-                self._loop.call_soon_threadsafe(self._cancel)
+    @property
+    def is_over(self) -> bool:
+        return self._task is not None and self._task.done()
 
-    def _begin(self) -> None:
-        assert self._loop is not None, "entered"
-        self._task = self._loop.create_task(self._coroutine)
-        self._task.add_done_callback(self._end)
+    def begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._coroutine, context=self._context)
+        self._task.add_done_callback(self._end, context=self._context)
 
     def _end(self, task: asyncio.Task[T]) -> None:
         if not task.cancelled():
             task.exception()  # else asyncio logs it as never retrieved when nobody waits any more
         self._ended.release()
 
-    def _cancel(self) -> None:
+    def cancel(self) -> None:
         assert self._task is not None, "begun before it is cancelled"
         self._task.cancel()
 
 
+class _Outcome(Future[T]):
+    """The outcome of a future of the loop, for other threads. To cancel it cancels that future."""
+
+    def __init__(self, begin: Callable[[], asyncio.Future[T]], thread: LoopThread) -> None:
+        super().__init__()
+        self._begin: Callable[[], asyncio.Future[T]] | None = begin
+        self._thread = thread
+        self._inner: asyncio.Future[T] | None = None
+
+    def cancel(self) -> bool:
+        is_cancelled = super().cancel()
+        if is_cancelled:
+            with contextlib.suppress(ClientStateError):  # a loop that stops cancels it anyway
+                self._thread.post(self._cancel_inner)
+        return is_cancelled
+
+    def begin(self) -> None:
+        begin, self._begin = self._begin, None  # it holds a dozen objects
+        assert begin is not None, "called once"
+        try:
+            self._inner = begin()
+        except Exception as error:  # noqa: BLE001 - the caller's thread gets it
+            if self.set_running_or_notify_cancel():
+                self.set_exception(error)
+            return
+        self._inner.add_done_callback(self._end)
+        if self.cancelled():
+            self._inner.cancel()
+
+    def _end(self, inner: asyncio.Future[T]) -> None:
+        self._inner = None
+        if inner.cancelled():
+            super().cancel()
+            self.set_running_or_notify_cancel()
+            return
+        error = inner.exception()
+        if not self.set_running_or_notify_cancel():
+            return
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(inner.result())
+
+    def _cancel_inner(self) -> None:
+        if self._inner is not None:
+            self._inner.cancel()
+
+
 class LoopThread:
     """Runs coroutines on its own loop while other threads wait for them.
+
+    Requests of threads wait for the loop in one line, in the order of the threads. One wake-up of the loop serves all that
+    stands there: it costs more than most of what is asked.
 
     The thread is a daemon: it does not keep an interpreter alive. It belongs to the process that
     started it; in a fork, which has no such thread, `call` and `submit` raise ForkedClientError.
@@ -86,9 +138,18 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._pid = 0
+        # Set by the thread itself.
+        self._runs = False
+        self._thread_id = 0
         self._stopping = False
-        # Orders submissions before the stop, so that none is left in a loop that has ended.
-        self._submitting = threading.Lock()
+        # Orders submissions before the stop, so that none is left in a loop that has ended. A collection of
+        # garbage may close an iteration, which posts, while the same thread is about to post.
+        self._submitting = threading.RLock()
+        # Functions that wait for the loop, and whether the loop knows.
+        self._posted: deque[Callable[[], object]] = deque()
+        self._is_woken = False
+        # Each function brings the context of its caller; this one saves copies.
+        self._context = Context()
 
     @property
     def running(self) -> bool:
@@ -107,7 +168,9 @@ class LoopThread:
         ready = threading.Event()
         self._pid = os.getpid()
         self._stopping = False
-        self._submitting = threading.Lock()
+        self._submitting = threading.RLock()
+        self._posted.clear()
+        self._is_woken = False
         self._thread = threading.Thread(
             target=self._run, args=(ready,), name=self._name, daemon=True
         )
@@ -123,18 +186,21 @@ class LoopThread:
         coroutine.
         """
         waiting = _Call(coroutine)
-        token = WAITING_THREAD.set(threading.get_ident())
         try:
-            self._enter(coroutine, waiting.enter)
-        finally:
-            WAITING_THREAD.reset(token)
+            self._check_thread()
+            self._put(waiting.begin)
+        except BaseException:
+            coroutine.close()
+            raise
         try:
             waiting.wait(timeout_s)
             return waiting.result()
         except asyncio.CancelledError as error:
             raise ClientStateError(f"the loop thread {self._name} was stopped") from error
         finally:
-            waiting.leave()
+            if not waiting.is_over:
+                with contextlib.suppress(ClientStateError):  # a loop that stops cancels it anyway
+                    self._put(waiting.cancel)
 
     def stop(self) -> None:
         """Cancel the coroutines that still run, close the loop and end the thread. Idempotent."""
@@ -154,48 +220,88 @@ class LoopThread:
 
         The future gives its outcome, and the future's `cancel` cancels the coroutine.
         """
-        return self._enter(
-            coroutine, lambda loop: asyncio.run_coroutine_threadsafe(coroutine, loop)
-        )
-
-    def _enter(
-        self,
-        coroutine: Coroutine[Any, Any, Any],
-        enter: Callable[[asyncio.AbstractEventLoop], R],
-    ) -> R:
-        """Call `enter` while the loop surely runs; otherwise close the coroutine and raise."""
-        if self.inherited:
+        try:
+            return self.begin(lambda: asyncio.get_running_loop().create_task(coroutine))
+        except BaseException:
             coroutine.close()
-            raise ForkedClientError(
-                f"the loop thread {self._name} belongs to process {self._pid}, not to this fork; "
-                "create and start clients in the child"
-            )
-        fault = self._call_fault()
-        if fault is None:
-            with self._submitting:
-                if not self._stopping:
-                    assert self._loop is not None
-                    return enter(self._loop)
-            fault = f"the loop thread {self._name} was stopped"
-        coroutine.close()
-        raise ClientStateError(fault)
+            raise
+
+    def begin(self, begin: Callable[[], asyncio.Future[T]]) -> Future[T]:
+        """Call `begin` on the loop, and return a future of the outcome of the future that it returns.
+
+        Its `cancel` cancels that one. Raises as `call` does.
+        """
+        self._check_thread()
+        outcome = _Outcome(begin, self)
+        self.post(outcome.begin)
+        return outcome
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Call `function` on the loop, in the caller's context, after all that was posted or called before.
+
+        Raises ForkedClientError in a fork, and ClientStateError when the loop does not run or ends. Any
+        thread may call this.
+        """
+        self._put(functools.partial(copy_context().run, function))
+
+    def _put(self, function: Callable[[], object]) -> None:
+        if not self._runs or self._pid != os.getpid():
+            raise self._refusal()
+        with self._submitting:
+            if not self._stopping:
+                self._posted.append(function)
+                if not self._is_woken:
+                    self._is_woken = True
+                    assert self._loop is not None, "it runs"
+                    self._loop.call_soon_threadsafe(self._run_posted, context=self._context)
+                return
+        raise ClientStateError(f"the loop thread {self._name} was stopped")
+
+    def _run_posted(self) -> None:
+        # Clear the flag before looking, so that a thread that posts later wakes the loop again.
+        self._is_woken = False
+        posted = self._posted
+        left = _POSTED_PER_TURN
+        while posted and left:
+            left -= 1
+            try:
+                posted.popleft()()
+            except Exception:
+                log.exception("a call from another thread failed", thread=self._name)
+        if posted and not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._run_posted)
 
     def _run(self, ready: threading.Event) -> None:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self._main(ready))
+        self._thread_id = threading.get_ident()
+        try:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._main(ready))
+        finally:
+            self._runs = False
+            self._thread_id = 0  # another thread may get the number
 
     async def _main(self, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
+        self._runs = True
         self._stop = asyncio.Event()
         ready.set()
         await self._stop.wait()
+        while self._posted:  # so that whoever waits for these learns that the loop ends
+            self._run_posted()
 
-    def _call_fault(self) -> str | None:
-        if self._thread is threading.current_thread():
-            return (
+    def _check_thread(self) -> None:
+        if self._thread_id == threading.get_ident() and self._pid == os.getpid():
+            raise ClientStateError(
                 f"a blocking call on the loop thread {self._name} would wait for itself; "
                 "use cometmq.aio there"
             )
-        if not self.running:
-            return f"the loop thread {self._name} does not run"
-        return None
+
+    def _refusal(self) -> ClientStateError:
+        """Return the error of a thread that asks a loop which does not run here."""
+        if self.inherited:
+            return ForkedClientError(
+                f"the loop thread {self._name} belongs to process {self._pid}, not to this fork; "
+                "create and start clients in the child"
+            )
+        return ClientStateError(f"the loop thread {self._name} does not run")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,10 +120,10 @@ class Py4JError(Exception):
 
 def refused_in(module: str) -> ConnectionRefusedError:
     """Return the error of a call that found no process, made by a function of this module."""
-    scope = {"__name__": module}
+    scope: dict[str, Any] = {"__name__": module}
     exec("def connect():\n    raise ConnectionRefusedError(111, 'Connection refused')", scope)
     with pytest.raises(ConnectionRefusedError) as raised:
-        scope["connect"]()  # type: ignore[operator]
+        scope["connect"]()
     return raised.value
 
 

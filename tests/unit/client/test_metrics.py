@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,6 +41,10 @@ class Watched:
     def __init__(self, **topics: Cached) -> None:
         self.hooks = HookList(SendMessageHook)
         self._load = ClientLoad("g", frozenset({"a:1", "b:1"}), 3, 500, topics)
+
+    def lags_by(self, lag: Mapping[str, int | None]) -> Watched:
+        self._load = replace(self._load, lag=lag)
+        return self
 
     def load(self) -> ClientLoad:
         return self._load
@@ -93,7 +98,21 @@ def test_what_clients_hold_is_summed_by_group_and_topic(registry: CollectorRegis
     assert sample("rocketmq_consumer_cached_bytes", labels) == 1001
     assert sample("rocketmq_consumer_cached_messages", {"group": "g", "topic": "u"}) == 0
     # The names and types fit the format.
-    assert len(list(text_string_to_metric_families(generate_latest(registry).decode()))) == 11
+    assert len(list(text_string_to_metric_families(generate_latest(registry).decode()))) == 12
+
+
+def test_a_lag_that_one_member_does_not_know_has_no_value(registry: CollectorRegistry) -> None:
+    metrics = ClientMetrics(registry)
+    lags: list[dict[str, int | None]] = [{"t": 3, "u": 4, "v": 0}, {"t": 2, "u": None, "w": None}]
+    clients = [Watched().lags_by(lag) for lag in lags]
+    for client in clients:
+        metrics.watch(client)
+
+    def lag(topic: str) -> float | None:
+        labels = {"group": "g", "topic": topic}
+        return registry.get_sample_value("cometmq_client_consumer_lag", labels)
+
+    assert [lag(topic) for topic in "tuvw"] == [5, None, 0, None]
 
 
 def test_topics_without_end_share_the_last_series(registry: CollectorRegistry) -> None:

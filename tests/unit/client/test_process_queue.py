@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.waits import WAIT_S
 
-from cometmq.client.pulling.process_queue import FlowLimits, ProcessQueue
+from cometmq.client.pulling.process_queue import LAG_KNOWN_MS, FlowLimits, ProcessQueue
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 
@@ -75,3 +75,32 @@ async def test_a_waiting_puller_is_woken_when_messages_go() -> None:
 async def test_a_waiting_puller_looks_again_after_its_time() -> None:
     async with asyncio.timeout(WAIT_S):
         await new_queue().wait_removed(0.001)
+
+
+def test_the_lag_is_unknown_before_an_answer_and_then_counts_what_is_not_removed() -> None:
+    queue = new_queue()
+    now_ms = 1_000
+    assert queue.lag(now_ms) is None
+    queue.learn(30, 10)
+    queue.put(messages(10, 11, 12))
+    now_ms = queue.last_pull_ms
+    assert queue.lag(now_ms) == 20
+    queue.remove([11])
+    assert queue.lag(now_ms) == 20
+    queue.remove([10])
+    assert queue.lag(now_ms) == 18
+    queue.learn(40, 30)  # while a message is held, the offset of the answer counts for nothing
+    assert queue.lag(now_ms) == 28
+    queue.remove([12])
+    queue.learn(40, 40)
+    assert queue.lag(queue.last_pull_ms) == 0
+
+
+def test_an_old_answer_gives_a_lower_bound_and_never_says_that_nothing_waits() -> None:
+    queue = new_queue()
+    queue.learn(30, 30)
+    late_ms = queue.last_pull_ms + LAG_KNOWN_MS
+    assert queue.lag(late_ms) == 0
+    assert queue.lag(late_ms + 1) is None
+    queue.learn(31, 30)
+    assert queue.lag(queue.last_pull_ms + 10 * LAG_KNOWN_MS) == 1

@@ -43,6 +43,10 @@ def test_max_messages_may_be_given() -> None:
     assert config(max_messages=7).archive().max_messages == 7
 
 
+def test_the_path_may_be_in_s3() -> None:
+    assert config(path="s3a://bucket/archive").archive().publish == ["iceberg", "delta"]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -58,7 +62,7 @@ def test_max_messages_may_be_given() -> None:
         ({"path": "archive"}, "path is 'archive', give it from the root on"),
         ({"compact_files": 1}, "compact_files is 1, give 2 or more"),
         ({"publish": []}, "publish is \\[\\], name a format"),
-        ({"path": "s3a://bucket/archive"}, "tables are published of archives in a directory"),
+        ({"path": "hdfs://node/archive"}, "tables are published of archives in directories"),
     ],
 )
 def test_values_that_do_not_fit(given: dict[str, Any], said: str) -> None:

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, as_completed, wait
+from contextvars import ContextVar
+from typing import Any
 
 import pytest
+import structlog
 from tests.waits import WAIT_S, eventually
 
 from cometmq.errors import ClientStateError
@@ -121,3 +126,97 @@ def test_a_fork_is_told_that_it_has_no_such_thread(
         with pytest.raises(ClientStateError, match=f"belongs to process {pid}"):
             portal.call(answer(1))
     assert portal.call(answer(1)) == 1
+
+
+def test_posts_run_in_their_order_with_the_callers_context_and_before_a_later_call(
+    portal: LoopThread,
+) -> None:
+    seen: list[tuple[int, str]] = []
+    caller: ContextVar[str] = ContextVar("caller")
+
+    def note(number: int) -> None:
+        seen.append((number, caller.get()))
+
+    async def count() -> int:
+        return len(seen)
+
+    for number in range(1000):
+        caller.set(f"post {number}")
+        portal.post(functools.partial(note, number))
+    assert portal.call(count()) == 1000
+    assert seen == [(number, f"post {number}") for number in range(1000)]
+
+
+def test_a_post_that_raises_is_logged_and_holds_up_no_other(
+    portal: LoopThread,
+) -> None:
+    def fail_now() -> None:
+        raise KeyError("a post's own error")
+
+    with structlog.testing.capture_logs() as lines:
+        portal.post(fail_now)
+        assert portal.call(answer(1)) == 1
+    assert [line["event"] for line in lines] == ["a call from another thread failed"]
+
+
+def test_a_future_has_the_outcome_of_the_loops_future(portal: LoopThread) -> None:
+    called: list[Any] = []
+    good = portal.begin(lambda: asyncio.ensure_future(answer(3)))
+    good.add_done_callback(lambda done: called.append(done.result()))
+    bad = portal.submit(fail())
+    no_futures: dict[str, asyncio.Future[int]] = {}
+    unbegun = portal.begin(lambda: no_futures["nothing"])
+    never = portal.submit(asyncio.Event().wait())
+    futures: list[Future[Any]] = [good, bad, unbegun, never]
+    done, rest = wait(futures, timeout=WAIT_S, return_when=FIRST_EXCEPTION)
+    assert done
+    assert never in rest
+    assert good.result(WAIT_S) == 3
+    assert isinstance(bad.exception(WAIT_S), KeyError)
+    assert isinstance(unbegun.exception(WAIT_S), KeyError)
+    with pytest.raises(TimeoutError):
+        never.result(0.01)
+    assert never.cancel()
+    assert set(futures) == set(as_completed(futures, WAIT_S))
+    with pytest.raises(CancelledError):
+        never.result()
+    assert called == [3]
+
+
+def test_a_cancelled_future_cancels_what_it_stands_for(portal: LoopThread) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    future = portal.submit(work())
+    assert begun.wait(WAIT_S)
+    assert future.cancel()
+    assert ended.wait(WAIT_S)
+
+
+def test_all_that_was_posted_before_a_stop_is_told_of_it() -> None:
+    portal = LoopThread()
+    portal.start()
+    held, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        leave.wait(WAIT_S)
+
+    portal.post(hold)
+    assert held.wait(WAIT_S)
+    # More than one turn of the loop takes.
+    futures = [portal.submit(asyncio.Event().wait()) for _ in range(1000)]
+    stopping = threading.Thread(target=portal.stop)
+    stopping.start()
+    leave.set()
+    stopping.join(WAIT_S)
+    assert not stopping.is_alive()
+    assert all(future.cancelled() for future in futures)
+    with pytest.raises(ClientStateError, match="does not run"):
+        portal.post(held.clear)

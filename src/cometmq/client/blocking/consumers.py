@@ -8,6 +8,7 @@ coroutine listener: it runs on the loop thread itself and must use `cometmq.aio`
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -22,6 +23,7 @@ from typing import Any, Self, TypeVar
 
 from cometmq.client.blocking.client import BlockingClient
 from cometmq.client.consuming.group_consumer import GroupConsumer as AsyncGroupConsumer
+from cometmq.client.consuming.iteration import Iteration
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as AsyncLitePullConsumer
 from cometmq.client.consuming.pulled_message import PulledMessage as AsyncPulledMessage
 from cometmq.client.consuming.push_consumer import ListenerT
@@ -29,6 +31,7 @@ from cometmq.client.consuming.push_consumer import PushConsumer as AsyncPushCons
 from cometmq.client.options import takes
 from cometmq.client.popping.message import ReceivedMessage as AsyncReceivedMessage
 from cometmq.client.popping.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
+from cometmq.errors import ClientStateError
 from cometmq.model.durations import Duration, Moment
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
@@ -43,6 +46,8 @@ AsyncT = TypeVar("AsyncT")
 BlockingT = TypeVar("BlockingT")
 # Runs a coroutine on the loop thread and returns its result.
 _Call = Callable[[Coroutine[Any, Any, Any]], Any]
+# Has the loop thread call a function soon.
+_Post = Callable[[Callable[[], object]], None]
 
 
 class _GroupConsumer(BlockingClient, of=AsyncGroupConsumer):
@@ -134,17 +139,24 @@ class PushConsumer(_GroupConsumer, of=AsyncPushConsumer):
 class _Acknowledged(MessageExt):
     """Is the base of messages whose methods run on the loop thread, by `call`."""
 
-    __slots__ = ("_async", "_call")
+    __slots__ = ("_async", "_call", "_post")
 
     _async: AsyncReceivedMessage | AsyncPulledMessage
     _call: _Call
+    _post: _Post | None
 
     @classmethod
-    def of(cls, message: AsyncReceivedMessage | AsyncPulledMessage, call: _Call) -> Self:
+    def of(
+        cls,
+        message: AsyncReceivedMessage | AsyncPulledMessage,
+        call: _Call,
+        post: _Post | None = None,
+    ) -> Self:
         made = object.__new__(cls)
         message.copy_to(made)
         made._async = message
         made._call = call
+        made._post = post
         return made
 
     def ack(self) -> None:
@@ -161,7 +173,10 @@ class _Acknowledged(MessageExt):
         traceback: TracebackType | None,
     ) -> None:
         self._async.leave_block(exc)
-        self._call(self._async.settle(exc))
+        self._settle(exc)
+
+    def _settle(self, error: BaseException | None) -> None:
+        self._call(self._async.settle(error))
 
 
 class ReceivedMessage(_Acknowledged):
@@ -193,8 +208,20 @@ class PulledMessage(_Acknowledged):
 
     _async: AsyncPulledMessage
 
+    def ack(self) -> None:
+        # The loop need not be waited for: what this thread calls after it finds the message acknowledged.
+        assert self._post is not None, "given by the iteration"
+        self._async.claim()
+        self._post(self._async.acknowledge)
+
     def nack(self, delay_ms: Duration | None = None) -> None:
         self._call(self._async.nack(delay_ms))
+
+    def _settle(self, error: BaseException | None) -> None:
+        if error is not None:
+            super()._settle(error)
+        elif not self._async.is_settled:
+            self.ack()
 
 
 class SimpleConsumer(BlockingClient, of=AsyncSimpleConsumer):
@@ -249,6 +276,29 @@ async def _next(messages: AsyncIterator[AsyncT]) -> AsyncT | None:
     return await anext(messages, None)
 
 
+def _by_lists(
+    messages: Iteration, check_started: Callable[[], object], call: _Call, post: _Post
+) -> Iterator[PulledMessage]:
+    """Yield the messages of a lite pull consumer.
+
+    To wake this thread costs more than most of what is done with a message, so one wake-up brings many.
+    """
+    try:
+        while not messages.has_ended:
+            check_started()  # a fork must not go on with the messages of its parent
+            message = messages.take_handed()
+            if message is not None:
+                yield PulledMessage.of(message, call, post)
+                continue
+            call(messages.hand_over())
+            if not messages.handed:
+                return
+    finally:
+        if messages.handed and not messages.has_ended:
+            with contextlib.suppress(ClientStateError):  # a fork, or a loop that stops
+                post(messages.put_back)
+
+
 class LitePullConsumer(_GroupConsumer, of=AsyncLitePullConsumer):
     """Consumes like `cometmq.aio.LitePullConsumer`, whose text follows in `help`, but blocks.
 
@@ -275,7 +325,7 @@ class LitePullConsumer(_GroupConsumer, of=AsyncLitePullConsumer):
         return self._call(self._async.poll(timeout_ms))
 
     def __iter__(self) -> Iterator[PulledMessage]:
-        return _blocking(aiter(self._async), self._call, PulledMessage.of)
+        return _by_lists(aiter(self._async), self._async.check_started, self._call, self._post)
 
     def pull(
         self,

@@ -5,11 +5,12 @@ The thread runs while one of the blocking clients does. A forked child gets a th
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import inspect
 import threading
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -150,6 +151,14 @@ class BlockingFace(NamesOptions):
     def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         return self._running_thread(coroutine).submit(coroutine)
 
+    def _begin(self, begin: Callable[[], asyncio.Future[T]]) -> Future[T]:
+        """Call `begin` on the loop thread, and return a future of the outcome of its future."""
+        return self._started_thread().begin(begin)
+
+    def _post(self, function: Callable[[], object]) -> None:
+        """Call a function on the loop thread, before all that this thread calls after it."""
+        self._started_thread().post(function)
+
     def _apply(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a plain method of the asyncio client, on the loop thread if the client runs."""
         if self._thread is None:
@@ -159,6 +168,10 @@ class BlockingFace(NamesOptions):
     def _running_thread(self, coroutine: Coroutine[Any, Any, Any]) -> LoopThread:
         if self._thread is None:
             coroutine.close()
+        return self._started_thread()
+
+    def _started_thread(self) -> LoopThread:
+        if self._thread is None:
             self._client.check_started()
             raise AssertionError("a started client has its thread")
         return self._thread
@@ -176,7 +189,3 @@ _document(BlockingFace, Lifecycle)
 
 async def _later(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return function(*args, **kwargs)
-
-
-async def awaited(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-    return await function(*args, **kwargs)

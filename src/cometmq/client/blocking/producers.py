@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from typing import Any
 
 from cometmq.client.blocking.client import BlockingClient
-from cometmq.client.blocking.face import awaited
 from cometmq.client.options import takes
 from cometmq.client.producing.producer import Producer as AsyncProducer
 from cometmq.client.producing.producer import RequestCallback, SendCallback
@@ -63,15 +62,9 @@ class Producer(BlockingClient, of=AsyncProducer):
         selector: QueueSelector | None = None,
         key: Any = None,
     ) -> Future[SendResult]:
-        return self._submit(
-            awaited(
-                self._async.send_async,
-                message,
-                callback,
-                timeout_ms=timeout_ms,
-                queue=queue,
-                selector=selector,
-                key=key,
+        return self._begin(
+            lambda: self._async.send_async(
+                message, callback, timeout_ms=timeout_ms, queue=queue, selector=selector, key=key
             )
         )
 
@@ -100,15 +93,9 @@ class Producer(BlockingClient, of=AsyncProducer):
         selector: QueueSelector | None = None,
         key: Any = None,
     ) -> Future[MessageExt]:
-        return self._submit(
-            awaited(
-                self._async.request_async,
-                message,
-                callback,
-                timeout_ms=timeout_ms,
-                queue=queue,
-                selector=selector,
-                key=key,
+        return self._begin(
+            lambda: self._async.request_async(
+                message, callback, timeout_ms=timeout_ms, queue=queue, selector=selector, key=key
             )
         )
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.group_consumer import GroupConsumer
+from cometmq.client.consuming.iteration import Iteration
 from cometmq.client.consuming.listeners.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.lite_pull_member import LitePullMember, LitePullOptions
-from cometmq.client.consuming.pulled_message import PulledMessage
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_queue, check_range
 from cometmq.client.membership.subscribing import message_selector
@@ -193,27 +193,12 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
             )
         return messages
 
-    def __aiter__(self) -> AsyncIterator[PulledMessage]:
+    def __aiter__(self) -> Iteration:
         """Return one message after the other; the iteration ends when the consumer is closed.
 
         Raises DamagedMessageError with `on_damaged` STOP.
         """
-        return self._messages()
-
-    async def _messages(self) -> AsyncIterator[PulledMessage]:
-        member = self._running_member()
-        member.follow_retries()
-        while (message := await member.next_message()) is not None:
-            if self._consume_hooks:
-                queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
-                self._consume_hooks.polled(queue, [message])
-                message.watch(self._consume_hooks)
-            if self._payloads is not None and not await self._payloads.admit(
-                [message], member.return_undecodable
-            ):
-                await message.ack()
-                continue
-            yield message
+        return Iteration(self._running_member, self._consume_hooks, self._payloads)
 
     async def pull(
         self,

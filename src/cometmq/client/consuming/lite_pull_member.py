@@ -226,36 +226,61 @@ class LitePullMember:
         if self._sends_back and self.membership.subscription(topic) is None:
             self.membership.subscribe(topic, MessageSelector())
 
-    async def next_message(self) -> PulledMessage | None:
-        """Return the next message of some queue, or None when the consumer closes.
+    @property
+    def is_closing(self) -> bool:
+        """True once no more messages are returned. For any thread."""
+        return self._closing
 
-        Its offset, and so the queue's, stays where it is until the message is acknowledged or given back.
-        """
+    async def next_messages(self, most: int) -> list[PulledMessage]:
+        """Wait for messages, and return what `take_ready` does, or none when the consumer closes."""
         while not self._closing:
-            taken = self._take_one()
-            if taken is not None:
-                process_queue, message = taken
-                return PulledMessage.of(message, process_queue, self)
+            taken = self.take_ready(most)
+            if taken:
+                return taken
             self._arrived.clear()
             await self._arrived.wait()
-        return None
+        return []
 
-    def _take_one(self) -> tuple[ProcessQueue, MessageExt] | None:
-        while self._ready:
-            process_queue, messages = self._ready[0]
-            if not process_queue.dropped and len(messages) > 1:
-                self._ready_count -= 1
-                return process_queue, messages.pop(0)
-            self._ready.popleft()
-            self._ready_count -= len(messages)
-            error = None if messages else self._stops.pop(process_queue, None)
+    def take_ready(self, most: int) -> list[PulledMessage]:
+        """Return the next messages, at most `most`, as far as there are some.
+
+        Their offsets, and so those of their queues, stay where they are until the messages are
+        acknowledged or given back. Raises DamagedMessageError for a queue that was stopped.
+        """
+        taken: list[PulledMessage] = []
+        ready = self._ready
+        while ready and len(taken) < most and not self._closing:
+            process_queue, messages = ready[0]
             if process_queue.dropped:
+                ready.popleft()
+                self._ready_count -= len(messages)
                 continue
-            if error is not None:
-                raise error
-            if messages:
-                return process_queue, messages[0]
-        return None
+            if not messages:
+                if taken:
+                    break  # the next call raises the error of this queue
+                ready.popleft()
+                error = self._stops.pop(process_queue, None)
+                if error is not None:
+                    raise error
+                continue
+            room = most - len(taken)
+            if len(messages) <= room:
+                ready.popleft()
+                part = messages
+            else:
+                part = messages[:room]
+                del messages[:room]
+            self._ready_count -= len(part)
+            taken += [PulledMessage.of(message, process_queue, self) for message in part]
+        return taken
+
+    def put_back(self, messages: Sequence[PulledMessage]) -> None:
+        """Return again, before all others, messages that nobody got."""
+        kept = [message for message in messages if not message.is_withdrawn]
+        for message in reversed(kept):
+            self._ready.appendleft((message.process_queue, [message]))
+        self._ready_count += len(kept)
+        self._arrived.set()
 
     def acknowledge(self, process_queue: ProcessQueue, message: MessageExt) -> None:
         """Count a message as consumed, and commit below the lowest one that is not."""
@@ -442,6 +467,7 @@ class LitePullMember:
     def _hold_back(self, assignment: _Assignment) -> None:
         """Pull no more of a queue, and return no more of the messages that were pulled."""
         process_queue = assignment.process_queue
+        process_queue.withheld = True
         if assignment.task is not asyncio.current_task():
             assignment.task.cancel()
         self._stops.pop(process_queue, None)

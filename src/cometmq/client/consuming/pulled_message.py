@@ -42,10 +42,10 @@ class PulledMessage(AcknowledgedMessage):
     does nothing then, and the message comes again there.
     """
 
-    __slots__ = ("_holder", "_process_queue")
+    __slots__ = ("_holder", "process_queue")
 
     _holder: Holder
-    _process_queue: ProcessQueue
+    process_queue: ProcessQueue
 
     @classmethod
     def of(cls, message: MessageExt, process_queue: ProcessQueue, holder: Holder) -> Self:
@@ -53,17 +53,33 @@ class PulledMessage(AcknowledgedMessage):
         pulled = object.__new__(cls)
         message.copy_to(pulled)
         pulled._holder = holder
-        pulled._process_queue = process_queue
+        pulled.process_queue = process_queue
         pulled._begin()
         return pulled
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """True if nobody is to get the message from this consumer any more. For any thread."""
+        return self.process_queue.withheld
 
     async def ack(self) -> None:
         """Say that the message is done. The offset behind it is committed when all before it are done.
 
         Raises ClientStateError if the message was acknowledged or given back before.
         """
+        self.claim()
+        self.acknowledge()
+
+    def claim(self) -> None:
+        """Count the message as acknowledged, so that nobody settles it again. For any thread.
+
+        Raises ClientStateError if it was settled before. `acknowledge` has to follow.
+        """
         self._settle_as(ACKNOWLEDGED)
-        self._holder.acknowledge(self._process_queue, self)
+
+    def acknowledge(self) -> None:
+        """Do the work of `ack` that is left after `claim`. For the loop."""
+        self._holder.acknowledge(self.process_queue, self)
         self._report(success=True)
 
     async def nack(self, delay_ms: Duration | None = None) -> None:
@@ -86,9 +102,9 @@ class PulledMessage(AcknowledgedMessage):
     async def _nack(self, delay_ms: int | None, error: BaseException | None) -> None:
         self._settle_as(GIVEN_BACK)
         try:
-            await self._holder.give_back(self._process_queue, self, delay_ms, error)
+            await self._holder.give_back(self.process_queue, self, delay_ms, error)
         except BaseException:
-            self._settled = ""
+            self._reopen()
             raise
         self._report(success=False)
 

@@ -58,7 +58,7 @@ class ReceivedMessage(AcknowledgedMessage):
         try:
             await self._acknowledging().ack(self._receipt)
         except BaseException:
-            self._settled = ""
+            self._reopen()
             raise
         self._report(success=True)
 
@@ -74,7 +74,7 @@ class ReceivedMessage(AcknowledgedMessage):
             # Brokers take no time of 0.
             await self._acknowledging().hide(self._receipt, max(delay_ms, 1))
         except BaseException:
-            self._settled = ""
+            self._reopen()
             raise
         self._report(success=False)
 

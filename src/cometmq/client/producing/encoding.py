@@ -112,12 +112,29 @@ class MessageEncoder:
 
     async def encode(self, message: Message, extra: dict[str, str] | None = None) -> Outgoing:
         """Encode one message. Gives it a unique id if it has none. `extra` has more ext fields."""
-        unique_id = self._identify(message)
-        text = _properties_text(message)
+        return self.encode_now(message, extra) or await self._encode_in_thread(message, extra)
+
+    def encode_now(self, message: Message, extra: dict[str, str] | None = None) -> Outgoing | None:
+        """Do as `encode` does, or return None if a body takes so long to compress that a thread has to do
+        it.
+        """
         body = message.body
         sys_flag = 0
         if len(body) >= self._compress_over_bytes:
-            body, sys_flag = await self._compress(body)
+            if len(body) >= _COMPRESS_IN_THREAD_BYTES:
+                return None
+            body, sys_flag = self._shorter(body, compress(body, self._compression))
+        return self._encoded(message, body, sys_flag, extra)
+
+    async def _encode_in_thread(self, message: Message, extra: dict[str, str] | None) -> Outgoing:
+        packed = await asyncio.to_thread(compress, message.body, self._compression)
+        return self._encoded(message, *self._shorter(message.body, packed), extra)
+
+    def _encoded(
+        self, message: Message, body: bytes, sys_flag: int, extra: dict[str, str] | None
+    ) -> Outgoing:
+        unique_id = self._identify(message)
+        text = _properties_text(message)
         topic = self._namespace.wrap(message.topic) if self._namespaced else message.topic
         ext = self._ext(topic, text, message.flag, sys_flag)
         if extra:
@@ -174,14 +191,9 @@ class MessageEncoder:
         ext["i"] = properties
         return ext
 
-    async def _compress(self, body: bytes) -> tuple[bytes, int]:
-        if len(body) >= _COMPRESS_IN_THREAD_BYTES:
-            packed = await asyncio.to_thread(compress, body, self._compression)
-        else:
-            packed = compress(body, self._compression)
-        if len(packed) >= len(body):
-            return body, 0
-        return packed, self._compression.sys_flag
+    def _shorter(self, body: bytes, packed: bytes) -> tuple[bytes, int]:
+        """Return the shorter of both, and the system flag that says which it is."""
+        return (body, 0) if len(packed) >= len(body) else (packed, self._compression.sys_flag)
 
 
 def batch_size(message: Message) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -29,7 +28,8 @@ class Pending(TaskOwner):
         super().__init__(name)
         self._max_sends = max_sends
         self._max_bytes = max_bytes
-        self._sizes: dict[asyncio.Task[Any], int] = {}
+        # By task: the bytes of its bodies, and the function that gets its outcome.
+        self._sizes: dict[asyncio.Task[Any], tuple[int, Callback[Any] | None]] = {}
         self._bytes = 0
 
     def send(
@@ -41,10 +41,8 @@ class Pending(TaskOwner):
             work.close()
             raise TooManyRequestsError(f"{fault}; wait for some of their futures, or raise it")
         task = self.spawn(work, "send", log_failure=False)
-        self._sizes[task] = size
+        self._sizes[task] = size, callback
         self._bytes += size
-        if callback is not None:
-            task.add_done_callback(functools.partial(_report, callback))
         return task
 
     def load(self) -> tuple[int, int]:
@@ -57,8 +55,12 @@ class Pending(TaskOwner):
             await asyncio.wait(self._sizes)
 
     def _forget(self, task: asyncio.Task[Any]) -> BaseException | None:
-        self._bytes -= self._sizes.pop(task)
-        return super()._forget(task)
+        size, callback = self._sizes.pop(task)
+        self._bytes -= size
+        error = super()._forget(task)
+        if callback is not None:
+            _report(callback, task)
+        return error
 
     def _fault(self, size: int) -> str | None:
         if len(self._sizes) >= self._max_sends:

@@ -246,10 +246,16 @@ class Producer(TracedClient):
         """
         sender, encoder = self._ready()
         assert self._oneways is not None, "set by start"
-        await self._prepare(message)
+        if _has_value_only(message):
+            await self._codecs.encode(message)
+        self._checks.check(message)
         deadline = asyncio.get_running_loop().time() + self._send_timeout_ms / 1000
-        outgoing = await encoder.encode(message)
-        target = await self._target(sender, message, queue, selector, key, deadline)
+        outgoing = encoder.encode_now(message) or await encoder.encode(message)
+        target = None
+        if queue is None and selector is None and key is None:
+            target = sender.known_queue(outgoing.topic)
+        if target is None:
+            target = await self._target(sender, message, queue, selector, key, deadline)
         connection, size = await sender.send_oneway(outgoing, target, deadline)
         self._oneways.sent(message, connection, size)
 
@@ -369,8 +375,10 @@ class Producer(TracedClient):
         key: Any,
     ) -> SendResult:
         sender, encoder = self._ready_inside()
-        await self._prepare(message)
-        outgoing = await encoder.encode(message)
+        if _has_value_only(message):
+            await self._codecs.encode(message)
+        self._checks.check(message)
+        outgoing = encoder.encode_now(message) or await encoder.encode(message)
         if queue is None and selector is None and key is None:
             return await sender.send(outgoing, timeout_s, mode)
         deadline = asyncio.get_running_loop().time() + timeout_s

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,6 +14,7 @@ from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
 from cometmq.client.producing.encoding import Outgoing
+from cometmq.client.producing.verdicts import of_both, saying
 from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,
@@ -44,7 +44,6 @@ _STATUS: Final[dict[int, SendStatus]] = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
-_CERTAINTIES: Final = (Stored.NO, Stored.UNKNOWN, Stored.YES)
 _AN_ATTEMPT_FAILED: Final = (RemotingError, RemoteError, RouteNotFoundError, SendForbiddenError)
 _VIP_PORT_OFFSET: Final = -2
 _ROUTE_WITHIN_S: Final = 1.0
@@ -108,10 +107,14 @@ class Sender:
             late.stored = Stored.NO
             raise late from error
 
+    def known_queue(self, topic: str) -> MessageQueue | None:
+        """Return the next queue in turn, None if the topic's route is not known yet."""
+        route = self._instance.routes.publish_route(topic)
+        return None if route is None else self._choose(route, None)
+
     async def next_queue(self, topic: str, deadline: float) -> MessageQueue:
         """Return the next queue in turn. Raises what `route` raises."""
-        route = await self.route(topic, deadline)
-        return self._choose(route, None)
+        return self.known_queue(topic) or self._choose(await self.route(topic, deadline), None)
 
     def _choose(self, route: PublishRoute, avoid: str | None) -> MessageQueue:
         if self._faults is not None:
@@ -242,7 +245,7 @@ class Sender:
                     if stored is not None:
                         return stored
                     # An answer of a name server says nothing of the message.
-                    raise _saying(error, doubt) from error.__cause__
+                    raise saying(error, doubt) from error.__cause__
             queue = self._choose(route, avoid)
             if not self._instance.heartbeats.all_reached:
                 queue = await self._choose_anew(outgoing.topic, queue, avoid, deadline)
@@ -253,7 +256,7 @@ class Sender:
                 if await self._is_gone(error, outgoing.topic, queue, deadline):
                     continue
                 tried += (queue.broker_name,)
-                doubt = _of_both(doubt, error.stored)
+                doubt = of_both(doubt, error.stored)
                 if not self._worth_retrying(error, tried, deadline, mode):
                     if stored is not None:
                         return stored
@@ -263,7 +266,7 @@ class Sender:
                     back_off = back_off or BackOff()
                     await back_off.wait(deadline)
             except CometMQError as error:
-                raise _saying(error, _of_both(doubt, error.stored)) from error.__cause__
+                raise saying(error, of_both(doubt, error.stored)) from error.__cause__
             else:
                 tried += (queue.broker_name,)
                 stored, doubt = result, Stored.YES
@@ -290,13 +293,13 @@ class Sender:
                 return await self.send_to(outgoing, queue, deadline, mode, len(tried) + 1)
             except CometMQError as error:
                 tried += (queue.broker_name,)
-                doubt = _of_both(doubt, error.stored)
+                doubt = of_both(doubt, error.stored)
                 if (
                     mode is CommunicationMode.SYNC
                     or not isinstance(error, RemotingError | RouteNotFoundError)
                     or not self._worth_retrying(error, tried, deadline, mode)
                 ):
-                    raise _saying(error, doubt) from error.__cause__
+                    raise saying(error, doubt) from error.__cause__
             back_off = back_off or BackOff()
             await back_off.wait(deadline)
 
@@ -314,10 +317,12 @@ class Sender:
             address = self._address(queue.broker_name, outgoing.topic)
             if self._hooks.around_sends:
                 context = self._before(outgoing, queue, address, CommunicationMode.ONEWAY)
-            timeout_s = max(0.0, deadline - began_at)
-            queued = await self._instance.remoting.send_oneway_bounded(
-                address, outgoing.command(queue), timeout_s
-            )
+            command = outgoing.command(queue)
+            remoting = self._instance.remoting
+            queued = remoting.send_oneway_now(address, command)
+            if queued is None:
+                timeout_s = max(0.0, deadline - began_at)
+                queued = await remoting.send_oneway_bounded(address, command, timeout_s)
         except BaseException as error:
             self._after(context, None, error)
             self._on_failure(error, outgoing.topic, queue.broker_name, address, began_at)
@@ -482,19 +487,3 @@ def _failure(
     )
     failure.stored = stored
     return failure
-
-
-def _saying(error: CometMQError, stored: Stored) -> CometMQError:
-    """Return `error` if it says `stored`, else a copy that does: other sends may have it, too."""
-    if error.stored is stored:
-        return error
-    copied = copy(error).with_traceback(error.__traceback__)
-    copied.stored = stored
-    return copied
-
-
-def _of_both(one: Stored, other: Stored) -> Stored:
-    """Return the joint verdict of two attempts: the message is not stored only if neither stored
-    it.
-    """
-    return max(one, other, key=_CERTAINTIES.index)

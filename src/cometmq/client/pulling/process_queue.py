@@ -17,6 +17,8 @@ _MIB = 1024 * 1024
 # How many queues a report on failures names, and how many letters of each reason.
 _TOLD_FAILURES: Final = 5
 _TOLD_REASON: Final = 300
+# No puller waits longer for an answer.
+LAG_KNOWN_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,8 @@ class ProcessQueue:
     goes to another member or is begun again. An orderly consumer lets running listeners of a dropped
     queue finish and commits their messages before it releases the queue. It does not commit if the
     queue is `forfeited`: then another member may hold the queue already. `lock` is the broker's
-    lock, without which an orderly consumer must not consume.
+    lock, without which an orderly consumer must not consume. A user who iterates gets no more messages of a
+    queue that is `withheld`.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class ProcessQueue:
         self.lock = lock
         self.dropped = False
         self.forfeited = False
+        self.withheld = False
         self.last_pull_ms = 0
         self.last_pull_s = 0.0
         self.last_consume_ms = 0
@@ -66,6 +70,9 @@ class ProcessQueue:
         self._size_bytes = 0
         self._highest = -1
         self._removed: asyncio.Future[None] | None = None
+        # The queue's end in the last answer to a pull, and the offset below which nothing waits; -1 if unknown.
+        self._end = -1
+        self._done_below = -1
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -98,6 +105,28 @@ class ProcessQueue:
         """The highest offset held minus the lowest."""
         return self._highest - next(iter(self._sizes)) if self._sizes else 0
 
+    def learn(self, end: int, below: int) -> None:
+        """Note what an answer to a pull says: the queue's end, and the offset below which nothing waits
+        unless it is held.
+        """
+        self._end = end
+        self.last_pull_ms = self._now_ms()
+        if not self._sizes:
+            self._done_below = below
+
+    def lag(self, now_ms: int) -> int | None:
+        """Return how many offsets wait to be consumed, as far as this client knows; None if it does not.
+
+        A queue that is not pulled, because it is paused or its listeners are slow, may have grown since the
+        last answer: after LAG_KNOWN_MS the number is only a lower bound, and 0 counts as unknown. For any
+        thread.
+        """
+        end, below = self._end, self._done_below
+        if end < 0 or below < 0:
+            return None
+        lag = max(0, end - below)
+        return None if not lag and now_ms - self.last_pull_ms > LAG_KNOWN_MS else lag
+
     def put(self, messages: Sequence[MessageExt]) -> None:
         sizes = self._sizes
         added = 0
@@ -128,7 +157,8 @@ class ProcessQueue:
             self._size_bytes -= sizes.pop(offset, 0)
         if self._removed is not None and not self._removed.done():
             self._removed.set_result(None)
-        return next(iter(sizes)) if sizes else self._highest + 1
+        below = self._done_below = next(iter(sizes)) if sizes else self._highest + 1
+        return below
 
     def exceeded(self, limits: FlowLimits) -> str | None:
         """Say which limit keeps this queue from being pulled, or return None."""

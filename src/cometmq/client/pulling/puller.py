@@ -255,7 +255,6 @@ class QueuePuller:
         if self._process_queue.dropped or self._stopped:
             return
         header = answer.header
-        self._process_queue.last_pull_ms = self._now_ms()
         self._broker_id = header.suggest_which_broker_id
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
@@ -276,6 +275,8 @@ class QueuePuller:
                 self._doubt(damaged)
             if self._admit is not None:
                 messages = self._admit(self._queue, messages)
+        below = messages[0].queue_offset if messages else header.next_begin_offset
+        self._process_queue.learn(header.max_offset, self._next_offset if damaged else below)
         if damaged and self._go_past(damaged, messages):
             return
         self._next_offset = header.next_begin_offset

@@ -16,6 +16,7 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import SubscriptionData
 from cometmq.model.sysflag import COMPRESSED
 from cometmq.protocol.messages.compression import decompress
+from cometmq.protocol.messages.plain_records import plain_messages
 from cometmq.protocol.messages.record import NoRecord, StoredRecord, body_is_intact, read_records
 from cometmq.protocol.pop.handle import asked_topic
 
@@ -89,6 +90,12 @@ def decode_messages(answer: PullAnswer, queue: MessageQueue, asked: int, group: 
     header = answer.header
     min_offset, max_offset = str(header.min_offset), str(header.max_offset)
     end = max(header.next_begin_offset, header.max_offset)
+    if not queue.topic.startswith(_OTHER_TOPICS):
+        plain = plain_messages(
+            answer.records, queue.topic, queue.broker_name, queue.queue_id, asked, end, min_offset, max_offset
+        )  # fmt: skip
+        if plain is not None:
+            return Received(plain, [])
     messages: list[MessageExt] = []
     damaged: list[tuple[int, DamagedRecord]] = []
     position = grown = 0

@@ -16,6 +16,8 @@ Key = Callable[[MessageExt], object]
 def cut(messages: Sequence[MessageExt], size: int, key: Key | None) -> list[Sequence[MessageExt]]:
     """Cut messages into lists of at most `size`, each of one key."""
     parts: list[Sequence[MessageExt]] = [messages]
+    if key is None and size == 1:  # the default
+        return [[message] for message in messages]
     if key is not None:
         by_key: dict[object, list[MessageExt]] = {}
         for message in messages:

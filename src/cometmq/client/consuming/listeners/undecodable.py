@@ -22,6 +22,7 @@ from cometmq.errors import (
     UndecodableError,
 )
 from cometmq.logs.loggers import get_logger
+from cometmq.logs.rare_line import RareLine
 from cometmq.model.message import MessageExt
 from cometmq.model.results import ConsumeResult
 from cometmq.payloads.codecs import Codecs, codecs_of
@@ -71,6 +72,8 @@ class Payloads:
         self._on_undecodable = on_undecodable
         self._group = group
         self._namespace = namespace
+        # A topic of another program's messages has one for each.
+        self._unfit, self._without_schema = RareLine(), RareLine()
 
     async def sort(self, messages: Sequence[MessageExt]) -> Sorted:
         """Decode messages, and ask for the places of those that do not fit."""
@@ -180,13 +183,16 @@ class Payloads:
         return answer
 
     def _log(self, message: MessageExt, error: CometMQError, place: str) -> None:
-        log.warning(
-            "a message does not fit its codec",
-            group=self._group,
-            msg_id=message.msg_id,
-            goes_to=place,
-            reason=str(error),
-        )
+        line = self._without_schema if isinstance(error, SchemaRegistryError) else self._unfit
+        if messages := line.count():
+            log.warning(
+                "messages do not fit their codec",
+                group=self._group,
+                messages=messages,
+                msg_id=message.msg_id,
+                goes_to=place,
+                reason=str(error),
+            )
 
 
 def _call(listener: FunctionListener, found: Sorted, messages: list[MessageExt]) -> Any:

@@ -120,6 +120,11 @@ class LogPlanner:
                 f"{', '.join(str(one.base) for one in log[:10])}"
             )
 
+    def look_at_end(self, log: list[LogFile] | None = None) -> None:
+        """Estimate where the log ends now."""
+        log = self._files.log_files() if log is None else log
+        self.written_end = written_end(log[-1]) if log else 0
+
     def end_of_files(self) -> int:
         """Return where the last file ends: no record that is there now lies behind."""
         log = self._files.log_files()
@@ -149,7 +154,8 @@ class LogPlanner:
             found = self._planned(log, start, marks, max_bytes, max_rows, until, deep=waits)
             if found is not None:
                 self._missing = None
-                self.written_end = max(found.end, written_end(log[-1]) if log else 0)
+                self.look_at_end(log)
+                self.written_end = max(found.end, self.written_end)
                 return found
             if not waits or self._missing is None:
                 self._look_after_s = self._clock.monotonic() + LOOK_EVERY_S

@@ -116,6 +116,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if at == initial and not everything:
             # Spark stores where batches end, so the first one must be empty: if it ran again, it would
             # begin at whatever is the first or last record by then.
+            planner.look_at_end()
             return start
         max_bytes, max_rows = self._limits(limit)
         found = planner.plan(
