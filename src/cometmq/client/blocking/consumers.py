@@ -212,7 +212,11 @@ class PulledMessage(_Acknowledged):
         # The loop need not be waited for: what this thread calls after it finds the message acknowledged.
         assert self._post is not None, "given by the iteration"
         self._async.claim()
-        self._post(self._async.acknowledge)
+        try:
+            self._post(self._async.acknowledge)
+        except ClientStateError:  # the consumer is closed, so the message comes again
+            self._async.unclaim()
+            raise
 
     def nack(self, delay_ms: Duration | None = None) -> None:
         self._call(self._async.nack(delay_ms))
