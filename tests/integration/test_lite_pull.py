@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -13,8 +14,18 @@ import pytest
 from tests.integration.client_faces import Face
 from tests.waits import WAIT_S, eventually
 
-from cometmq import ConsumeFromWhere, Message, MessageExt, MessageModel, MessageQueue, PullStatus
+from cometmq import (
+    ConsumeFromWhere,
+    LitePullConsumer,
+    Message,
+    MessageExt,
+    MessageModel,
+    MessageQueue,
+    PullStatus,
+    aio,
+)
 from cometmq.errors import ClientStateError, IllegalArgumentError, RemoteError
+from cometmq.payloads import Json
 
 FIRST = ConsumeFromWhere.FIRST_OFFSET
 
@@ -444,6 +455,70 @@ def test_one_of_several_threads_settles_a_message(face: Face, name: str) -> None
     assert consumer.committed(queue_of(name)) == 1
     copied = message.copy()
     assert (copied.body, copied.topic) == (b"0", name)
+
+
+def test_a_message_whose_wait_was_cancelled_while_it_was_judged_comes_again(
+    face: Face, name: str
+) -> None:
+    fill(face, name, 2)
+
+    async def scenario() -> list[bytes]:
+        may_end = asyncio.Event()
+        judged: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def judge(message: MessageExt, _error: object) -> None:
+            judged.put_nowait(message.body)
+            await may_end.wait()
+
+        consumer = aio.LitePullConsumer(
+            f"{name}-g",
+            namesrv=face.namesrv,
+            consume_from=FIRST,
+            codecs={name: Json(dict)},
+            on_undecodable=judge,
+        )
+        consumer.assign([queue_of(name)])
+        seen: list[bytes] = []
+        async with consumer:
+            messages = aiter(consumer)
+            for count in (1, 2):
+                waiting = asyncio.ensure_future(anext(messages))
+                for _ in range(count):
+                    seen.append(await asyncio.wait_for(judged.get(), WAIT_S))
+                waiting.cancel()
+                await asyncio.wait([waiting])
+                may_end.set()
+        return seen
+
+    assert asyncio.run(scenario()) == [b"0", b"0", b"1"]
+
+
+def test_two_iterations_share_the_messages_that_are_there(face: Face, name: str) -> None:
+    fill(face, name, 20)
+    consumer = assigned(face, name, 0)
+    eventually(lambda: consumer.load().cached[name].messages == 20)
+    first, second = face.following(consumer), face.following(consumer)
+    assert next(first).body == b"0"
+    got: list[bytes] = []
+    thread = threading.Thread(target=lambda: got.append(next(second).body), daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    assert len(got) == 1
+
+
+def test_a_message_that_a_closed_consumer_cannot_acknowledge_is_not_called_acknowledged(
+    face: Face, name: str
+) -> None:
+    fill(face, name, 1)
+    consumer = LitePullConsumer(f"{name}-g", namesrv=face.namesrv)
+    consumer.assign([queue_of(name)])
+    consumer.start()
+    consumer.seek_to_begin(queue_of(name))
+    message = next(iter(consumer))
+    consumer.close()
+    for _ in range(2):
+        with pytest.raises(ClientStateError, match="is closed"):
+            message.ack()
 
 
 def test_an_iteration_that_was_left_in_the_loop_ends_after_the_close(face: Face, name: str) -> None:

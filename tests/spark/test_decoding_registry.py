@@ -145,5 +145,12 @@ def test_arguments_of_decode_that_do_not_fit_together_are_refused(
             decode(frame, 18, wire="confluent", registry=secret)
     with pytest.raises(IllegalArgumentError, match="token_file and token_env, not both"):
         Registry("http://h", token_file="/a", token_env="A")
-    with pytest.raises(ConfigError, match="registry is 'ftp://h'"):
+    with pytest.raises(ConfigError, match="scheme 'ftp' and the host 'h'"):
         Registry("ftp://h").client()
+
+
+@pytest.mark.parametrize("password", ["s3cret", "s3cret/more"])
+def test_a_password_in_the_url_of_a_registry_is_refused_without_naming_it(password: str) -> None:
+    with pytest.raises(ConfigError, match="user=… and password=… beside it") as refused:
+        Registry(f"http://bob:{password}@127.0.0.1:8081").client()
+    assert "s3cret" not in str(refused.value)

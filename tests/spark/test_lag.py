@@ -115,6 +115,15 @@ def test_the_lag_of_a_store_is_in_bytes_of_its_log() -> None:
     assert lag.stores() == []
 
 
+def test_of_two_stores_the_one_that_is_further_behind_is_shown() -> None:
+    lag = LagListener()
+    event = progressed(1, "both", '{"commitLog": 700}', '{"commitLog": 1000}')
+    near = progressed(1, "both", '{"commitLog": 40}', '{"commitLog": 50}').progress.sources[0]
+    event.progress.sources.append(near)
+    lag.onQueryProgress(event)
+    assert [found.bytes_behind for found in lag.stores()] == [300]
+
+
 def test_queries_without_end_are_bounded() -> None:
     lag = LagListener()
     for run in range(MAX_QUERIES + 5):

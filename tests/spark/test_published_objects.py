@@ -218,3 +218,18 @@ def test_a_file_system_that_has_no_tables_is_refused(tmp_path: Path) -> None:
         pytest.raises(ConfigError, match=r"mem://bucket/archive.*leave publish out"),
     ):
         Publisher(archive, BOTH)
+
+
+def test_metadata_that_was_copied_from_a_directory_is_no_table_here(tmp_path: Path) -> None:
+    """The catalog of a directory's archive is a database, so its hint and its metadata have other names."""
+    from pyiceberg.exceptions import NoSuchTableError
+    from tests.unit.pipelines.objects import Objects
+
+    from cometmq.pipelines.archive.tables.metadata_files import MetadataFiles
+
+    home = Objects(tmp_path).at("archive") / "_tables/iceberg/metadata"
+    newest = "00007-5f0c1e0e-0000-4000-8000-000000000000"
+    (home / f"{newest}.metadata.json").write(b"{}")
+    (home / "version-hint.text").write(newest.encode())
+    with pytest.raises(NoSuchTableError):
+        MetadataFiles(home, "s3://bucket/metadata", {}).load_table("cometmq.messages")

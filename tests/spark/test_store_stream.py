@@ -19,9 +19,10 @@ from tests.waits import SEND_WAIT_MS
 
 from cometmq import Message, Producer
 from cometmq.errors import DataLossError, IllegalArgumentError, StoreCorruptError
+from cometmq.protocol.messages.record import encode_record
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.spark.gaps import noted_gaps
-from cometmq.spark.stores.following import stream
+from cometmq.spark.stores.following import log_planner, log_walk, stream
 from cometmq.spark.stores.source import RocketMQStoreSource
 from cometmq.store.reading.files import StoreFiles
 from cometmq.testing.cluster import Cluster
@@ -214,6 +215,46 @@ def test_a_record_that_is_written_in_part_is_left_for_later(
         assert len(rows) == COUNT
 
 
+def test_the_topic_of_a_record_without_properties_may_be_written_in_part(
+    store: Path, clock: HandClock
+) -> None:
+    path = log_files(store)[-1]
+    data = bytearray(path.read_bytes())
+    end = ends_of(data)[-1]
+    record = encode_record(
+        topic=b"orders",
+        body=b"x",
+        properties=b"",
+        queue_id=0,
+        queue_offset=COUNT,
+        physical_offset=int(path.name) + end,
+        sys_flag=0,
+        born_timestamp=1,
+        born_host=bytes(8),
+        store_timestamp=1,
+        store_host=bytes(8),
+    )
+    topic_end = end + len(record) - 2
+    data[end : end + len(record)] = record
+    data[topic_end - 4 : topic_end] = bytes(4)
+    path.write_bytes(data)
+    found = query()
+    assert len(drained(found, options(store))) == COUNT
+    data[end : end + len(record)] = record
+    path.write_bytes(data)
+    assert len(drained(found, options(store))) == COUNT + 1
+
+
+def test_a_planner_that_has_not_looked_yet_does_not_know_the_end(written: Path) -> None:
+    source = RocketMQStoreSource(options(written))
+    reader = source.streamReader(source.schema())
+    start = reader.initialOffset()
+    assert reader.reportLatestOffset() is None
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    end = reader.latestOffset(end, reader.getDefaultReadLimit())
+    assert reader.reportLatestOffset()["commitLog"] >= end["commitLog"] > 0
+
+
 def triggered_for_ever(found: MicroBatches, clock: HandClock) -> None:
     for _ in range(1000):
         found.trigger()
@@ -304,6 +345,59 @@ def test_damage_is_left_out_and_kept_in_the_gap_log(
     assert len(rows) == len(set(rows)) == COUNT - len(missing)
     assert len(missing) == 1 + len(ends_of((written / "commitlog" / gone.name).read_bytes())) - 1
     assert drained(found, given) == rows
+
+
+def test_records_that_come_late_behind_damage_are_read(
+    written: Path, store: Path, tmp_path: Path, clock: HandClock
+) -> None:
+    last = log_files(store)[-1]
+    sound = last.read_bytes()
+    data = bytearray(sound)
+    _, second, third, fourth = ends_of(sound)[:4]
+    for place in (second, third):
+        data[place + 4 : place + 8] = b"????"
+    last.write_bytes(data)
+    gaps = tmp_path / "gaps"
+    found = query()
+    found.start(options(store, failOnDataLoss="false", gapLog=gaps, timeoutMs=5_000))
+    while found.trigger():
+        pass
+    clock.sleep(4)
+    assert not found.trigger()
+    data[third:fourth] = sound[third:fourth]
+    last.write_bytes(data)
+    clock.sleep(2)
+    while found.trigger():
+        pass
+    found.stop()
+    base = int(last.name)
+    (gap,) = noted_gaps(gaps)
+    assert (gap.start, gap.end) == (base + second, base + third)
+    assert len(set(places(found))) == COUNT - 1
+
+
+def test_what_lies_behind_a_missing_file_is_searched_seldom(
+    store: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of a file of zeros may be a gigabyte to read."""
+    late = log_files(store)[1]
+    late.write_bytes(bytes(FILE_BYTES))
+    searched: list[int] = []
+
+    def counted(files: Any, position: int, limit: int) -> int | None:
+        searched.append(position)
+        return log_walk.record_behind(files, position, limit)
+
+    monkeypatch.setattr(log_planner, "record_behind", counted)
+    found = query()
+    found.start(options(store, timeoutMs=60_000))
+    while found.trigger():
+        pass
+    for _ in range(100):
+        clock.sleep(0.5)
+        assert not found.trigger()
+    found.stop()
+    assert 1 <= len(searched) <= 7
 
 
 def test_files_deleted_by_retention_fail_the_query_or_are_a_gap(

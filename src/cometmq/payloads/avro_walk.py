@@ -40,10 +40,8 @@ class AvroWalk:
 
     def check(self, body: bytes) -> None:
         """Raise ValueError that names the limit, or EOFError if the body ends too early."""
-        if self._is_unbounded:
+        if self._is_unbounded or len(body) > MAX_AVRO_DECIMAL_BYTES:
             _Walker(self._named, body).value(self._schema, 0)
-        elif self._has_decimals and len(body) > MAX_AVRO_DECIMAL_BYTES:
-            _Walker(self._named, body, counts=False).value(self._schema, 0)
 
     def _learn(self, schema: Any, within: tuple[str, ...]) -> None:
         if isinstance(schema, list):
@@ -85,10 +83,9 @@ class AvroWalk:
 
 
 class _Walker:
-    def __init__(self, named: dict[str, Any], body: bytes, *, counts: bool = True) -> None:
+    def __init__(self, named: dict[str, Any], body: bytes) -> None:
         self._named = named
         self._body = body
-        self._counts = counts
         self._at = 0
         self._values = 0
 
@@ -132,8 +129,6 @@ class _Walker:
                 self.value(items, depth + 1)
 
     def _count(self, depth: int) -> None:
-        if not self._counts:
-            return
         self._values += 1
         if depth > MAX_AVRO_DEPTH:
             raise ValueError(

@@ -88,10 +88,12 @@ class SchemaRegistry:
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError as error:
+        except ValueError:
+            # What was wrong may be a part of a password that does not belong there.
             raise IllegalArgumentError(
-                f"the registry's url cannot be read: {error}; pass http://HOST:PORT or https://HOST:PORT"
-            ) from error
+                "the registry's url cannot be read: its host or its port is none; pass http://HOST:PORT or "
+                "https://HOST:PORT, and user=… and password=… beside it"
+            ) from None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
             raise IllegalArgumentError(
                 f"the registry's url has the scheme {parts.scheme!r} and the host {parts.hostname!r}; "

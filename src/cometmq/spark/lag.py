@@ -68,7 +68,8 @@ class QueryLag:
 @dataclass(frozen=True, slots=True)
 class StoreLag:
     """The report of the last batch of a query that follows a store: the position in the commit log that the
-    batch reached, and an estimate of the end of the log.
+    batch reached, and an estimate of the end of the log. For a query that follows several stores, it is the
+    store that is furthest behind.
     """
 
     name: str
@@ -139,12 +140,15 @@ class LagListener(StreamingQueryListener, Collector):
             progress.batchId,
             _time_s(progress.timestamp),
         )
+        stores: list[StoreLag] = []
         for source in progress.sources:
             ends |= _offsets(source.endOffset)
             latest |= _offsets(source.latestOffset)
             reached, end = _position(source.endOffset), _position(source.latestOffset)
             if reached is not None and end is not None:
-                self._keep(self._stores, StoreLag(*batch, reached, end))
+                stores.append(StoreLag(*batch, reached, end))
+        if stores:
+            self._keep(self._stores, max(stores, key=lambda store: store.bytes_behind))
         if latest:
             self._keep(self._lags, QueryLag(*batch, ends, latest))
 

@@ -316,6 +316,18 @@ async def test_a_decimal_of_megabytes_is_refused_before_it_is_made(
         await codecs.decode(message, "orders")
 
 
+async def test_a_body_with_decimals_is_walked_for_no_longer_than_others() -> None:
+    """The walk is slower than fastavro: four million values would keep a loop for six seconds."""
+    flags = {"name": "flags", "type": {"type": "array", "items": "boolean"}}
+    schema = _decimal({"type": "bytes"})
+    codecs = Codecs({"orders": Avro({**schema, "fields": [*schema["fields"], flags]})})
+    count = MAX_AVRO_VALUES + 1
+    value = {"price": Decimal("12.34"), "note": "", "flags": [True] * count}
+    message = await sent(codecs, Message("orders", value=value))
+    with pytest.raises(UndecodableError, match=f"{MAX_AVRO_VALUES} values"):
+        await codecs.decode(message, "orders")
+
+
 async def test_long_bodies_with_decimals_are_read() -> None:
     value = {"price": Decimal("12.34"), "note": "x" * 200_000}
     codecs = Codecs({"orders": Avro(_decimal({"type": "bytes"}))})

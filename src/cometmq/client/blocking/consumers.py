@@ -212,7 +212,11 @@ class PulledMessage(_Acknowledged):
         # No wait for the loop: later calls of this thread run after the acknowledgement.
         assert self._post is not None, "given by the iteration"
         self._async.claim()
-        self._post(self._async.acknowledge)
+        try:
+            self._post(self._async.acknowledge)
+        except ClientStateError:  # the consumer is closed, so the message comes again
+            self._async.unclaim()
+            raise
 
     def nack(self, delay_ms: Duration | None = None) -> None:
         self._call(self._async.nack(delay_ms))

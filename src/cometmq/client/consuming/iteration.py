@@ -86,7 +86,11 @@ class Iteration(AsyncIterator[PulledMessage]):
             messages = member.take_ready(most) or await member.next_messages(most)
             if self._payloads is None or not messages:
                 return messages
-            kept = await self._payloads.admit(messages, member.return_undecodable)
+            try:
+                kept = await self._payloads.admit(messages, member.return_undecodable)
+            except BaseException:  # a wait with a timeout was cancelled
+                member.put_back(messages)
+                raise
             if len(kept) < len(messages):
                 left = {id(message) for message in kept}
                 for message in messages:

@@ -249,6 +249,8 @@ class LitePullMember:
         """
         taken: list[PulledMessage] = []
         ready = self._ready
+        # Other threads may iterate as well, and have nothing to do if one takes all.
+        most = max(1, min(most, self._ready_count // 2))
         while ready and len(taken) < most and not self._closing:
             process_queue, messages = ready[0]
             if process_queue.dropped:

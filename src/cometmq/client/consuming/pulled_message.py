@@ -77,6 +77,10 @@ class PulledMessage(AcknowledgedMessage):
         """
         self._settle_as(ACKNOWLEDGED)
 
+    def unclaim(self) -> None:
+        """Take back `claim`, which nothing can follow."""
+        self._reopen()
+
     def acknowledge(self) -> None:
         """Do the work of `ack` that is left after `claim`. For the loop."""
         self._holder.acknowledge(self.process_queue, self)

@@ -59,7 +59,8 @@ class Registry:
         try:
             return SchemaRegistry(self.url, user=self.user, password=password, token=token)
         except IllegalArgumentError as error:
-            raise ConfigError(f"registry is {self.url!r}: {error}") from error
+            # Without the URL, which may hold a password that does not belong there.
+            raise ConfigError(f"registry: {error}") from error
 
     def schema(self, schema_id: int, kind: Kind | None = None) -> BodySchema | str:
         """Return the registry's schema with an id, or the reason why no body can be decoded by it. If `kind`

@@ -218,9 +218,10 @@ class Copies(Links):
             }
 
     def _listed(self) -> Iterable[str]:
+        # With those of topics that begin with an underscore, which `Location.sizes` leaves out.
         return (
             name
-            for name in self.directory.sizes()
+            for name in self.directory.files.sizes(str(self.directory))
             if name.endswith(".parquet") and name.count("/") == 2  # topic/hour/file
         )
 

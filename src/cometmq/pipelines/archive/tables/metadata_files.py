@@ -7,6 +7,7 @@ holds 7 or an earlier number. DuckDB and Spark read such a table by its location
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NoReturn
 
 from pyiceberg.catalog import MetastoreCatalog
@@ -28,6 +29,7 @@ from cometmq.pipelines.locations import Location
 
 HINT: Final = "version-hint.text"
 _END: Final = ".metadata.json"
+_NAME: Final = re.compile(r"v[1-9][0-9]{0,17}\.metadata\.json")
 
 
 class MetadataFiles(MetastoreCatalog):
@@ -124,8 +126,8 @@ class MetadataFiles(MetastoreCatalog):
             number = int((self._directory / HINT).read_bytes())
         except (FileNotFoundError, ValueError):
             names = self._directory.sizes()
-            found = [_number_in(name) for name in names if name.endswith(_END)]
-            return max(found, default=None)
+            # An archive that was copied from a directory brings metadata with the names of its catalog.
+            return max((_number_in(name) for name in names if _NAME.fullmatch(name)), default=None)
         while (self._directory / f"v{number + 1}{_END}").exists():
             number += 1
         return number

@@ -18,6 +18,9 @@ Format = Literal["iceberg", "delta"]
 
 _NAME: Final = re.compile(r"\w[\w-]*(\.\w[\w-]*)+")
 
+# They have a meaning in URIs, and none in the paths of Hadoop.
+_SIGNS: Final = "%?#"
+
 
 class TableSettings(Settings, frozen=True):
     """publish: the formats of the tables.
@@ -42,10 +45,11 @@ class TableSettings(Settings, frozen=True):
                 "machine (also a mounted one) or in S3 (s3a://bucket/archive) can have tables; leave publish "
                 "out"
             )
-        if self.publish and is_uri(path) and "%" in path:
+        if self.publish and is_uri(path) and any(sign in path for sign in _SIGNS):
             raise ConfigError(
-                f"publish is given and path is {path!r}: readers of tables take a percent sign in a path for "
-                "an escape; give a path without a percent sign, or leave publish out"
+                f"publish is given and path is {path!r}: readers of tables take a percent sign there for an "
+                "escape, and end the path at a question mark or number sign; give a path without them, or "
+                "leave publish out"
             )
         if not _NAME.fullmatch(self.iceberg_table):
             raise ConfigError(

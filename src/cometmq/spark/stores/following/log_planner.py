@@ -89,7 +89,7 @@ class LogPlanner:
         self._look_after_s = 0.0
         self._first_base: int | None = None
         self._searched: tuple[int, float, int | None] = (-1, 0.0, None)
-        self.written_end = 0
+        self.written_end: int | None = None
 
     def first(self) -> int:
         """Return the position of the first record, NO_LOG if there is none yet."""
@@ -212,7 +212,10 @@ class LogPlanner:
             return None
         if not self._is_overdue(start):
             return None
-        return self._without(start, behind, marks, DAMAGE)
+        # Records that came since the last search are read.
+        self._searched = (-1, 0.0, None)
+        behind = self._behind(log, start, found.stop, deep=deep)
+        return None if behind is None else self._without(start, behind, marks, DAMAGE)
 
     def _warn_of_earlier_files(self, log: list[LogFile]) -> None:
         """Log that files appeared in front of the file with which the query began: nothing else shows it."""
@@ -276,18 +279,19 @@ class LogPlanner:
         )
 
     def _behind(self, log: list[LogFile], start: int, stop: Stop, *, deep: bool) -> int | None:
-        """Return the next record's position behind a place without a record; None at the end of the log."""
-        if stop is Stop.HOLE:
-            return record_behind(log, start + 1, NO_END)
-        file = file_at(log, start)
-        if file is None:
-            return None
-        if not deep and not head_at(file, start)[0]:
-            return None  # zeros: the rest is not searched, since it may be most of a gigabyte
+        """Return where reading can go on behind a place without a record; None at the end of the log."""
+        files, end = log, NO_END
+        if stop is not Stop.HOLE:
+            file = file_at(log, start)
+            if file is None:
+                return None
+            if not deep and not head_at(file, start)[0]:
+                return None  # zeros: without a look at the rest, which may be most of a gigabyte
+            files, end = [file], file.end
         place, when_s, found = self._searched
         now_s = self._clock.monotonic()
         if place != start or now_s >= when_s + SEARCH_EVERY_S:
-            found = record_behind([file], start + 1, file.end)
+            found = record_behind(files, start + 1, end)
             self._searched = (start, now_s, found)
         return found
 

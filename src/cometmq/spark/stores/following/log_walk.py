@@ -212,14 +212,15 @@ def _limited(
 def _without_unfinished(
     fd: int, file: LogFile, view: memoryview, columns: RecordColumns, base: int
 ) -> RecordColumns:
-    """Leave out the last record if its properties end with a zero and nothing follows it.
+    """Leave out the last record if its properties end with a zero and nothing follows it, or its topic if
+    it has no properties.
 
-    No checksum covers properties. Only their end can be missing, because files are written from front to back.
+    No checksum covers either. Only their end can be missing, because they are written forwards.
     """
     if not len(columns):
         return columns
     topic_end, end = int(columns.topic_ends[-1]), int(columns.ends[-1])
-    if end == topic_end + 2 or view[end - 1]:
+    if view[(topic_end if end == topic_end + 2 else end) - 1]:
         return columns
     head = os.pread(fd, _HEAD_BYTES, base + end - file.base)
     follows = _size_of(head, base + end)[1] or _is_full(fd, file, base + end, is_followed=False)

@@ -102,9 +102,9 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = True
 
     def reportLatestOffset(self) -> Position | None:  # noqa: N802 - Spark's name
-        """Return an estimate of the end of the log when the last batch was planned."""
-        planner = self._kept_planner
-        return None if planner is None else {"commitLog": planner.written_end}
+        """Return an estimate of the end of the log when the last batch was planned; None before the first."""
+        end = None if self._kept_planner is None else self._kept_planner.written_end
+        return None if end is None else {"commitLog": end}
 
     def latestOffset(self, start: Position, limit: Any) -> Position:  # noqa: N802 - Spark's name
         planner = self._planner()
