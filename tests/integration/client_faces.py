@@ -49,6 +49,8 @@ def patient_starts() -> Iterator[None]:
 
 
 class Face(Protocol):
+    namesrv: str
+
     def producer(self, group: str, **options: Any) -> Any:
         """Return a started producer that is closed at the test's end."""
 

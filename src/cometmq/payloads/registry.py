@@ -89,7 +89,7 @@ class SchemaRegistry:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            # What was wrong may be a part of a password that does not belong there.
+            # The error may quote a part of a password that does not belong there.
             raise IllegalArgumentError(
                 "the registry's url cannot be read: its host or its port is none; pass http://HOST:PORT or "
                 "https://HOST:PORT, and user=… and password=… beside it"
