@@ -66,7 +66,8 @@ def _cut(connection: socket.socket, late: threading.Event) -> None:
     """End the reads of another thread."""
     late.set()
     with contextlib.suppress(OSError):  # it is closed already
-        connection.shutdown(socket.SHUT_RDWR)
+        # That of a TLS socket first forgets its encryption, and another thread might write in the clear.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _late(timeout_s: float) -> TimeoutError:

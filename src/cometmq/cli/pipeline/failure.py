@@ -88,8 +88,8 @@ def sentence_of(error: Exception, file: Path, table: str) -> CometMQError | None
         return ConfigError(f"{where}: {text}")
     if _is_of_lost_java(error):
         return CometMQError(
-            f"{table} ended before it was done: Spark's Java process is gone. Somebody killed it, or the machine ran out of "
-            "memory (see the system log). Run the command again with the same file: it goes on where it "
+            f"{table} ended before it was done: Spark's Java process is gone: it crashed or was killed, "
+            "perhaps because the machine ran out of memory (see the system log). Run the command again with the same file: it goes on where it "
             "was"
         )
     if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):

@@ -298,7 +298,8 @@ def _by_lists(
             if not messages.handed:
                 return
     finally:
-        if messages.handed and not messages.has_ended:
+        # Also after a KeyboardInterrupt, which may come before the loop has handed over anything.
+        if not messages.has_ended:
             with contextlib.suppress(ClientStateError):  # a fork, or a loop that stops
                 post(messages.put_back)
 

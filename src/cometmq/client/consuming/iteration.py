@@ -71,7 +71,8 @@ class Iteration(AsyncIterator[PulledMessage]):
 
     def put_back(self) -> None:
         """Give the messages in `handed` back to the consumer, which returns them again."""
-        assert self._member is not None, "it handed them over"
+        if self._member is None or not self.handed:
+            return
         messages = list(self.handed)
         self.handed.clear()
         self._member.put_back(messages)

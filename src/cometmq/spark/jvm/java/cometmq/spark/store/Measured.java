@@ -51,7 +51,7 @@ final class Measured implements InvocationHandler {
         try {
             found = method.invoke(inner, given);
         } catch (InvocationTargetException error) {
-            throw error.getCause();
+            throw said(error.getCause());
         }
         if (inner instanceof MicroBatchStream) {
             if (method.getName().equals("reportLatestOffset")) {
@@ -62,6 +62,15 @@ final class Measured implements InvocationHandler {
         boolean leadsToStream =
                 found instanceof ScanBuilder || found instanceof Scan || found instanceof MicroBatchStream;
         return leadsToStream ? wrapped(found) : found;
+    }
+
+    /**
+     * The error to throw for an error of the object. Spark is written in Scala and declares no exceptions, and a proxy
+     * hides the message of a checked one that is not declared.
+     */
+    private static Throwable said(Throwable error) {
+        boolean passes = error instanceof RuntimeException || error instanceof Error;
+        return passes ? error : new RuntimeException(error.getMessage(), error);
     }
 
     private static Object unwrapped(Object other) {
