@@ -117,9 +117,9 @@ def test_the_lag_of_a_store_is_in_bytes_of_its_log() -> None:
 
 def test_of_two_stores_the_one_that_is_further_behind_is_shown() -> None:
     lag = LagListener()
-    event = progressed(1, "both", '{"commitLog": 700}', '{"commitLog": 1000}')
-    near = progressed(1, "both", '{"commitLog": 40}', '{"commitLog": 50}').progress.sources[0]
-    event.progress.sources.append(near)
+    event: Any = progressed(1, "both", '{"commitLog": 700}', '{"commitLog": 1000}')
+    near: Any = progressed(1, "both", '{"commitLog": 40}', '{"commitLog": 50}')
+    event.progress.sources.append(near.progress.sources[0])
     lag.onQueryProgress(event)
     assert [found.bytes_behind for found in lag.stores()] == [300]
 

@@ -252,7 +252,9 @@ def test_a_planner_that_has_not_looked_yet_does_not_know_the_end(written: Path) 
     assert reader.reportLatestOffset() is None
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     end = reader.latestOffset(end, reader.getDefaultReadLimit())
-    assert reader.reportLatestOffset()["commitLog"] >= end["commitLog"] > 0
+    latest = reader.reportLatestOffset()
+    assert latest is not None
+    assert latest["commitLog"] >= end["commitLog"] > 0
 
 
 def triggered_for_ever(found: MicroBatches, clock: HandClock) -> None:

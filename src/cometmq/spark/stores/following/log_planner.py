@@ -156,7 +156,7 @@ class LogPlanner:
             if found is not None:
                 self._missing = None
                 self.look_at_end(log)
-                self.written_end = max(found.end, self.written_end)
+                self.written_end = max(found.end, self.written_end or 0)
                 return found
             if not waits or self._missing is None:
                 self._look_after_s = self._clock.monotonic() + LOOK_EVERY_S
