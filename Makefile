@@ -16,9 +16,8 @@ TEST_PARALLEL := -n $(or $(TEST_JOBS),5) --dist worksteal
 BY_MODULE := --dist loadfile --no-loadscope-reorder
 
 # Tasks, executors, drivers, planners and brokers, killed at random under load: COMETMQ_SPARK_KILLS of
-# them (50), and COMETMQ_TABLE_KILLS of the table service's processes (10). Each is one test, and both run at
-# once, because they wait for JVMs most of the time.
-SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash -n 2 $(ARGS)
+# them (50), and COMETMQ_TABLE_KILLS of the table service's processes (10).
+SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 
 # Some machines have it set. Tests start Python more than a thousand times, and each start would compile every
 # module that it imports anew.

@@ -60,7 +60,7 @@ def test_both_faces_have_the_same_methods_and_parameters(
     # For the blocking face itself, for consumers and for traces.
     only_asynchronous = {"check_started", "close_unstarted"}
     only_asynchronous |= {"enter_block", "leave_block", "settle", "watch", "when_settled"}
-    only_asynchronous |= {"acknowledge", "claim", "is_settled", "is_withdrawn"}
+    only_asynchronous |= {"acknowledge", "claim", "unclaim", "is_settled", "is_withdrawn"}
     assert set(ours) == set(theirs) - only_asynchronous
     for name in [*ours, "__init__"]:
         if isinstance(ours.get(name), property):
