@@ -138,9 +138,7 @@ class SchemaRegistry:
             try:
                 answer = self._ask("GET", f"/schemas/ids/{schema_id}", None)
             except SchemaRegistryError as error:
-                # A 404 without a word of the registry comes from a wrong path, or from a proxy.
-                has_none = error.code == _NO_SCHEMA or (error.code == _NOT_FOUND and error.remark)
-                if not has_none:
+                if error.code not in (_NOT_FOUND, _NO_SCHEMA):
                     raise
                 self._unknown[schema_id] = self._clock.monotonic() + UNKNOWN_S
                 while len(self._unknown) > self._max:

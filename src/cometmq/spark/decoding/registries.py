@@ -20,10 +20,7 @@ from cometmq.spark.secrets import Secret
 _loop: Final = LoopThread("cometmq-schemas")
 _starting: Final = threading.Lock()
 # If the registry refuses the credentials, no message is judged: the messages wait for valid ones.
-# Registries, and proxies in front of them, answer this if the credentials are wrong.
-_NOT_LET_IN: Final = ("401", "403")
-# Lower ones are HTTP's: the answer was not the registry's own.
-_LEAST_OWN_CODE: Final = 1000
+_NOT_LET_IN: Final = "401"
 _KINDS: Final[dict[str, Kind]] = {"JSON": "JSON", "AVRO": "AVRO", "PROTOBUF": "PROTOBUF"}
 # A process asks few registries.
 _MOST_REGISTRIES: Final = 16
@@ -86,11 +83,9 @@ def usable_schema(
     try:
         found = _ask(registry, schema_id)
     except SchemaRegistryError as error:
-        # Error codes of registries begin with the HTTP status. A wrong path, or a proxy's refusal, says
-        # nothing of the schema.
-        code = error.code
-        is_of_another = code is not None and code < _LEAST_OWN_CODE
-        if error.retriable or is_of_another or str(code).startswith(_NOT_LET_IN):
+        # Error codes of registries begin with the HTTP status. A schema that these credentials may not read
+        # (403) is one like any other that nobody can decode: else a producer could stop the topic by its id.
+        if error.retriable or str(error.code).startswith(_NOT_LET_IN):
             raise
         return str(error)
     if found is None:
