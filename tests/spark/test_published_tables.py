@@ -375,7 +375,7 @@ def _environment() -> Any:
     [
         ({"publish": []}, "name a format"),
         ({"publish": ["delta", "delta"]}, "once"),
-        ({"path": "s3a://bucket/100%"}, "a path without a percent sign"),
+        ({"path": "s3a://bucket/100%"}, "a percent sign .* give a path without them"),
         ({"path": "hdfs://namenode/archive"}, r"also a mounted one\) or in S3"),
         ({"iceberg_table": "messages"}, "a namespace and a name"),
         ({"table_history_hours": -1}, "give 0 or more"),
