@@ -94,7 +94,7 @@ def test_a_long_list_has_pages(admin: AdminClient, operator: Visitor) -> None:
 
 def test_a_topic_shows_its_queues(cluster: Cluster, admin: AdminClient, reader: Visitor) -> None:
     sent(cluster, admin, "shown", 0)
-    with Producer("fills", namesrv=cluster.namesrv) as producer:
+    with Producer("fills", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for _ in range(3):
             producer.send(Message("shown", b"x"), queue=MessageQueue("shown", "broker-a", 1))
     text = eventually(
