@@ -49,7 +49,7 @@ from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.messages.properties import decode_properties
 from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
 from cometmq.protocol.pop.handle import ORDER_QUEUE, pop_retry_topic
-from cometmq.runtime.clock import SteadyClock
+from cometmq.runtime.clock import SYSTEM_CLOCK, SteadyClock
 from cometmq.store.get import GetResult
 from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
@@ -415,6 +415,9 @@ async def test_a_reset_gives_popped_messages_again(tmp_path: Path) -> None:
         client = Client(broker)
         await fill(client, 4, queueId=0)
         old = await pop(client, queueId=0)
+        # A pop of the same millisecond has the same handle.
+        popped_ms = SYSTEM_CLOCK.now_ms()
+        await until(lambda: SYSTEM_CLOCK.now_ms() > popped_ms)
         broker.offsets.reset(GROUP, "orders", 0, 2)
         fresh = await pop(client, queueId=0)
         assert [each.record.queue_offset for each in fresh] == [2, 3]
