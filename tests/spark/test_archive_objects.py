@@ -209,7 +209,7 @@ def test_an_archive_in_an_object_store_is_proved_and_read(
     topic, path = "objects", f"{bucket}/deep/archive"
     sent, settings = archive_in_spite_of_deaths(spark, cluster.namesrv, topic, path, monkeypatch)
     sent += send(cluster.namesrv, topic, 20)
-    # What is archived is the first snapshot, the batch of these messages the next.
+    # The earlier messages are the first snapshot, and the batch of these messages is the next.
     schema = tmp_path / "schema.json"
     schema.write_text('{"properties": {"id": {"type": "string"}}}')
     rules = {topic: Decode(format="json", schema=str(schema))}
