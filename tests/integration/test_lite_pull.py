@@ -506,9 +506,7 @@ def test_two_iterations_share_the_messages_that_are_there(face: Face, name: str)
     assert len(got) == 1
 
 
-def test_a_closed_consumer_does_not_call_a_message_acknowledged(
-    face: Face, name: str
-) -> None:
+def test_a_closed_consumer_does_not_call_a_message_acknowledged(face: Face, name: str) -> None:
     fill(face, name, 1)
     consumer = LitePullConsumer(f"{name}-g", namesrv=face.namesrv)
     consumer.assign([queue_of(name)])
