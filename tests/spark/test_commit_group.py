@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 import pytest
 from tests.spark.micro_batches import MicroBatches
-from tests.waits import SEND_WAIT_MS
+from tests.waits import SEND_WAIT_MS, eventually
 
 from cometmq import Message, Producer
 from cometmq.bulk.range_reader import BlockingRangeReader
-from cometmq.errors import IllegalArgumentError
+from cometmq.errors import ConnectionLostError, IllegalArgumentError
 from cometmq.model.queue import MessageQueue
 from cometmq.spark.live.source import RocketMQSource
 from cometmq.testing.cluster import Cluster
@@ -42,6 +43,34 @@ def test_an_idle_query_commits_its_last_batch_for_its_group() -> None:
         assert not query.trigger()
         query.stop()
         assert reader.committed("TOOLS_CONSUMER", [QUEUE]) == {QUEUE: 5}
+
+
+def test_an_idle_query_repeats_a_commit_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group's lag stayed above zero until another message came."""
+    commit = BlockingRangeReader.commit
+    failures = []
+
+    def failing_once(
+        self: BlockingRangeReader, group: str, offsets: Mapping[MessageQueue, int]
+    ) -> None:
+        if not failures and offsets == {QUEUE: 5}:
+            failures.append(offsets)
+            raise ConnectionLostError("the broker was killed")
+        commit(self, group, offsets)
+
+    monkeypatch.setattr(BlockingRangeReader, "commit", failing_once)
+    with Cluster() as cluster, BlockingRangeReader(namesrv=cluster.namesrv) as reader:
+        query = query_of(cluster, "TOOLS_CONSUMER")
+        assert query.trigger()
+        assert query.trigger()
+
+        def is_committed() -> bool:
+            assert not query.trigger()
+            return reader.committed("TOOLS_CONSUMER", [QUEUE]) == {QUEUE: 5}
+
+        eventually(is_committed)
+        assert failures
+        query.stop()
 
 
 def test_a_commit_group_that_does_not_exist_is_refused_with_how_to_make_it() -> None:

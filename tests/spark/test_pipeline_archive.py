@@ -30,6 +30,7 @@ from tests.spark.standalone import HOST
 from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
 from cometmq import LitePullConsumer, Message, MessageQueue, Producer
+from cometmq.bulk.range_reader import BlockingRangeReader
 from cometmq.errors import ConfigError, DataLossError, RemoteError
 from cometmq.pipelines import archive, replay
 from cometmq.pipelines.archive import source
@@ -555,6 +556,20 @@ def test_what_retention_took_is_listed(
     assert archived_rows(spark, tmp_path / "by-table") == left
     with pytest.raises(ConfigError, match="has no queues of x; it has those of orders"):
         run(spark, None, alone, topics=["x"], store=str(store), broker="broker-a")
+
+
+def test_a_run_without_new_messages_commits_what_an_earlier_one_archived(
+    spark: Any, cluster: Cluster, path: Path
+) -> None:
+    """A run that is killed between its last batch and the commit left the group behind for good."""
+    send(cluster.namesrv, "idle", 5)
+    run(spark, cluster.namesrv, path, topics=["idle"])
+    run(spark, cluster.namesrv, path, topics=["idle"], commit_group="TOOLS_CONSUMER")
+    queues = [state.queue for state in Layout(path).load_state().queues]
+    with BlockingRangeReader(namesrv=cluster.namesrv) as reader:
+        assert (
+            sum(offset or 0 for offset in reader.committed("TOOLS_CONSUMER", queues).values()) == 5
+        )
 
 
 @slow

@@ -101,7 +101,10 @@ class Batches:
         self._note_loss = note_loss
         self._target_bytes = target_bytes
         self._min_tasks = min_tasks
-        self._has_told = False
+        # What the consumer group has that shows how far the archive is, since this run began.
+        self._committed: dict[MessageQueue, int] = {}
+        self._has_committed = False
+        self._refused = ""
         # The end of each queue on a broker that answered the last look at the log, and the time of that look.
         self.ends: dict[MessageQueue, int] = {}
         self.looked_ms = 0
@@ -132,13 +135,26 @@ class Batches:
             # now on count as a gap.
             if start < end or start < low or queue not in known:
                 waiting[queue] = Waiting(start, max(start, low), max(start, low, end))
+        if not waiting:
+            # The run that archived the last batch may have ended before its group had it, or a broker
+            # was away: no further batch may come that would make up for it.
+            self._commit_for_group(
+                {
+                    queue: state.to
+                    for queue, state in known.items()
+                    if queue in bounds and self._committed.get(queue) != state.to
+                }
+            )
         return waiting
 
     def write(self, waiting: Mapping[MessageQueue, Waiting]) -> Written:
         """Archive these ranges, or as much of them as fits into one batch."""
         ranges = self._admitted(waiting)
-        if not self._has_told:
-            self._tell({queue: start for queue, (start, _) in ranges.items()})
+        if not self._has_committed:
+            # A refusal is raised, because every later one would be refused, too (there is no such
+            # group, for example).
+            self._log.archived({queue: start for queue, (start, _) in ranges.items()})
+            self._has_committed = True
         staged = self._archive.new_staging()
         gaps = self._archive.new_gap_log() if self._note_loss else None
         filled = {queue: bounds for queue, bounds in ranges.items() if bounds[0] < bounds[1]}
@@ -150,7 +166,7 @@ class Batches:
             write_files(with_hour(frame), staged, schema, tasks=self._tasks(filled))
         commit = self._commit_of(ranges, marks, staged, gaps)
         self._archive.commit(commit)
-        self._tell({queue: end for queue, (_, end) in ranges.items()})
+        self._commit_for_group({queue: end for queue, (_, end) in ranges.items()})
         number = commit.state.next_batch - 1
         files = [f for m in commit.manifests for f in m.files if f.batch == number]
         messages = sum(end - start for start, end in ranges.values())
@@ -191,20 +207,22 @@ class Batches:
             if counts[queue] or one.low == one.end
         }
 
-    def _tell(self, offsets: Mapping[MessageQueue, int]) -> None:
+    def _commit_for_group(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Commit the archived offsets for the consumer group that shows how far the archive is.
 
-        A refusal of the first commit is raised, because every later one would be refused, too
-        (there is no such group, for example). Later failures are only logged: the archive's own
-        state is what counts.
+        Log a failure, once as long as it stays the same: the archive's own state is what counts.
         """
+        if not offsets:
+            return
         try:
             self._log.archived(offsets)
         except CometMQError as error:
-            if not self._has_told:
-                raise
-            log.warning("the group does not get the archived offsets", reason=str(error))
-        self._has_told = True
+            if str(error) != self._refused:
+                self._refused = str(error)
+                log.warning("the group does not get the archived offsets", reason=self._refused)
+            return
+        self._refused = ""
+        self._committed |= offsets
 
     def _tasks(self, ranges: Mapping[MessageQueue, Range]) -> int:
         """Return how many tasks write these ranges: as few as keep Spark busy, since each task

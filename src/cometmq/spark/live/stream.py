@@ -41,6 +41,10 @@ _SAMPLE_MESSAGES: Final = 4
 
 _NO_LIMIT: Final = 2**63 - 1
 
+# How long after a failed commit for a group the next one is tried: an idle query plans a hundred batches
+# a second.
+_COMMIT_AGAIN_S: Final = 2.0
+
 Offsets = dict[MessageQueue, int]
 
 
@@ -61,6 +65,8 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._joined = False
         self._committed: Offsets = {}
+        self._clock = clock
+        self._commit_again_s = 0.0
         self._planned = False
         self._queues = LiveQueues(options, clock)
         self._latest: Offsets = {}
@@ -171,15 +177,16 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue, at in ends.items()
             if queue in self._latest and self._committed.get(queue) != at
         }
-        if group is None or not offsets:
+        if group is None or not offsets or self._clock.monotonic() < self._commit_again_s:
             return
-        # An idle query plans a hundred batches a second, so it does not repeat a failed commit.
-        self._committed |= offsets
         try:
             self._reader().commit(group, offsets)
         except CometMQError as error:
-            # The query's own offsets are in its checkpoint, and the next batch commits newer ones.
+            # The query's own offsets are in its checkpoint.
+            self._commit_again_s = self._clock.monotonic() + _COMMIT_AGAIN_S
             log.warning("a batch is not committed to its group", group=group, reason=str(error))
+            return
+        self._committed |= offsets
 
     def _join_group(self, starts: Offsets) -> None:
         """Commit the query's offsets for the group when the query starts.
