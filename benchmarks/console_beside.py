@@ -120,7 +120,7 @@ class Watcher:
 
     def _write(self, now_s: float) -> None:
         cpu_s = time.thread_time()
-        told = {
+        reported = {
             "from_s": self._slot_s,
             "to_s": now_s,
             "cpu_ms": (cpu_s - self._cpu_s) * 1000,
@@ -129,7 +129,7 @@ class Watcher:
             "passes": self._passes,
         }
         with self._notes.open("a") as file:
-            file.write(json.dumps(told) + "\n")
+            file.write(json.dumps(reported) + "\n")
         self._late_ms, self._passes = [], []
         self._cpu_s, self._slot_s = time.thread_time(), now_s
 
@@ -164,8 +164,8 @@ async def run(root: Path, pairs: int) -> int:
     assert dev.stdout is not None
     visits: list[tuple[float, float, str]] = []
     try:
-        told = json.loads(await asyncio.to_thread(dev.stdout.readline))
-        console, namesrv = told["console"], told["namesrv"]
+        reported = json.loads(await asyncio.to_thread(dev.stdout.readline))
+        console, namesrv = reported["console"], reported["namesrv"]
         async with AdminClient(namesrv) as admin, Producer("beside", namesrv=namesrv) as producer:
             for number in range(_NAMES):
                 await admin.topics.create(f"topic-{number:03}")

@@ -170,7 +170,7 @@ class Costs:
         outcome = "" if done["outcome"] is None else f", holds: {done['outcome']}"
         print(f"{what:32} {tree.name:6} {each:7.2f} µs each, load {loads:.1f}{outcome}", flush=True)
 
-    def tell(self) -> None:
+    def show(self) -> None:
         for what, found in self._found.items():
             later = {name: each[1:] or each for name, each in found.items()}
             for name, each in later.items():
@@ -214,7 +214,7 @@ def pipelines(directory: Path, older: Tree, today: Tree, count: int, rounds: int
                 costs.add(what, tree, task)
         for path in archives.values():
             shutil.rmtree(path)
-    costs.tell()
+    costs.show()
 
 
 def sources(directory: Path, older: Tree, today: Tree, count: int, rounds: int) -> None:
@@ -248,7 +248,7 @@ def sources(directory: Path, older: Tree, today: Tree, count: int, rounds: int) 
                 costs.add(f"store, {name}", tree, asked(stored, tree, schema, columns))
         costs.add("Parquet, all columns", today, kept)
         costs.add("Parquet, body and tags", today, {**kept, "select": ["body", "tags"]})
-    costs.tell()
+    costs.show()
 
 
 def asked(read: dict[str, Any], tree: Tree, schema: str | None, columns: str) -> dict[str, Any]:

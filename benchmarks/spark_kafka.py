@@ -171,7 +171,7 @@ class Bench:
             KAFKA: self._records(self._spark.read, SUNK).load(),
         }
         sent = self._sent
-        expected = _told(sent.rows * writes, sent.keys_and_bodies * writes)
+        expected = _reported(sent.rows * writes, sent.keys_and_bodies * writes)
         found = {who: self._sums(frame) for who, frame in frames.items()}
         return [
             f"{SINK}, {who}: {sums} instead of {expected}"
@@ -218,7 +218,7 @@ class Bench:
         body = F.col("value" if is_kafka else "body")
         checksum = F.crc32(F.concat(key, body) if of_key else body)
         row = frame.agg(F.count(F.lit(1)), F.sum(checksum)).collect()[0]
-        return _told(row[0], row[1])
+        return _reported(row[0], row[1])
 
     def _reading(self, what: str, who: str, frame: Any) -> Turn:
         of_key = what == DEFAULT
@@ -228,7 +228,7 @@ class Bench:
             who,
             lambda: frame.write.format("noop").mode("overwrite").save(),
             lambda: self._sums(frame, of_key),
-            _told(sent.rows, sent.keys_and_bodies if of_key else sent.bodies),
+            _reported(sent.rows, sent.keys_and_bodies if of_key else sent.bodies),
         )
 
     def _counting(self, who: str, frame: Any) -> Turn:
@@ -259,9 +259,9 @@ class Bench:
                 sums.writeStream.format("memory").queryName(name).outputMode("complete")
             )
             row = self._spark.table(name).collect()[0]
-            return _told(row[0], row[1])
+            return _reported(row[0], row[1])
 
-        return Turn(STREAM, who, run, found, _told(self._sent.rows, self._sent.bodies))
+        return Turn(STREAM, who, run, found, _reported(self._sent.rows, self._sent.bodies))
 
     def _run_stream(self, writer: Any) -> int:
         """Run a stream until it has all that is there now; return how many rows it had."""
@@ -272,7 +272,7 @@ class Bench:
         return sum(progress["numInputRows"] for progress in query.recentProgress)
 
 
-def _told(rows: int, checksum: int) -> str:
+def _reported(rows: int, checksum: int) -> str:
     return f"{rows:,} rows with checksum {checksum}"
 
 
@@ -363,7 +363,7 @@ def run(
                         rounds.setdefault(turn.what, {}).setdefault(turn.who, []).append(found)
             missing += bench.missing(turns)
             missing += bench.missing_of_sinks(options.rounds + options.warm_up)
-            settings |= dict(told_settings(options, session, ours, kafka))
+            settings |= dict(reported_settings(options, session, ours, kafka))
         finally:
             session.stop()
     # In the order of the table, whoever came first.
@@ -393,7 +393,7 @@ def spark(directory: Path, cores: int) -> Any:
     return session
 
 
-def told_settings(
+def reported_settings(
     options: argparse.Namespace, session: Any, ours: CometPeer, kafka: Kafka
 ) -> Iterator[tuple[str, str]]:
     yield "load average after", f"{os.getloadavg()[0]:.2f}"

@@ -212,7 +212,7 @@ class Memory:
                     seconds[kind] += used / os.sysconf("SC_CLK_TCK")
         return seconds
 
-    def tell(self, done: int, what: str, found: str) -> None:
+    def note(self, done: int, what: str, found: str) -> None:
         """Print what JVM and driver hold, and which objects have become more since the last time."""
         heap = self.heap()
         before, self._objects = self._objects, Counter(type(o).__name__ for o in gc.get_objects())
@@ -271,7 +271,7 @@ class Stages:
 
     def __init__(self, spark: Any) -> None:
         self._sc = spark.sparkContext
-        self._told = -1
+        self._reported = -1
 
     def show(self, count: int) -> None:
         """Print the tasks' processor time for each of `count`, of each stage since the last call that
@@ -282,12 +282,12 @@ class Stages:
         store = self._sc._jsc.sc().statusStore()  # noqa: SLF001 - as above
         found = store.stageList(None, False, False, no_quantiles, None)
         stages = [found.apply(at) for at in range(found.size())]
-        new = [stage for stage in stages if stage.stageId() > self._told]
+        new = [stage for stage in stages if stage.stageId() > self._reported]
         for stage in sorted(new, key=lambda one: one.stageId()):
             each = stage.executorCpuTime() / 1e3 / max(1, count)
             if each >= 1:
                 print(f"    {each:5.1f} µs each in {stage.numTasks()} tasks of: {stage.name()}")
-            self._told = max(self._told, stage.stageId())
+            self._reported = max(self._reported, stage.stageId())
         sys.stdout.flush()
 
 
@@ -357,15 +357,15 @@ def replayed(
         asked = replay.Config(
             topics=[topic], archive=path, to=_TARGET, id="bench", state=str(directory / "ledgers")
         )
-        told: list[str] = []
+        reported: list[str] = []
         memory.show(
             f"{count:,} messages, replay",
-            lambda: told.append(replay.run(asked, context).summary),
+            lambda: reported.append(replay.run(asked, context).summary),
             count,
         )
         with AdminClient(namesrv=namesrv) as admin:
             there = admin.topics.stats(_TARGET).messages
-        print(f"{told[0]}; {there:,} in the broker", flush=True)
+        print(f"{reported[0]}; {there:,} in the broker", flush=True)
 
 
 def queues(directory: Path, count: int) -> None:
@@ -467,7 +467,7 @@ def batches(directory: Path, count: int) -> None:
         def take(frame: Any, at: int) -> None:
             counts[frame.count()] += 1
             if at + 1 in marks:
-                memory.tell(at + 1, "batches", f"checkpoint {len(sizes_in(checkpoint))} files")
+                memory.note(at + 1, "batches", f"checkpoint {len(sizes_in(checkpoint))} files")
 
         query = (
             source.load().writeStream.foreachBatch(take)
@@ -565,7 +565,7 @@ def rounds(directory: Path, count: int) -> None:
         def go_on(report: Any) -> None:
             if report.rounds in own.marks:
                 frames = own.spark.sparkContext._jsc.getPersistentRDDs().size()  # noqa: SLF001 - there is no other way to it
-                own.memory.tell(
+                own.memory.note(
                     report.rounds,
                     "rounds",
                     f"state {len(list(state.iterdir()))} entries, {sum(sizes_in(state)):,} bytes, of "
@@ -611,14 +611,14 @@ def archives(directory: Path, count: int) -> None:
         def go_on(at: int) -> None:
             if at in own.marks:
                 files = {kind: sizes_in(path / kind) for kind in ("data", "_manifest", "_gaps")}
-                told = ", ".join(
+                reported = ", ".join(
                     f"{kind} {len(sizes)} files of {sum(sizes):,} bytes"
                     for kind, sizes in files.items()
                 )
-                own.memory.tell(
+                own.memory.note(
                     at,
                     "batches",
-                    f"{told}; _state.json {(path / '_state.json').stat().st_size:,} bytes, "
+                    f"{reported}; _state.json {(path / '_state.json').stat().st_size:,} bytes, "
                     f"_staging {len(list((path / '_staging').iterdir()))} entries",
                 )
             if at == count:

@@ -299,7 +299,7 @@ class RpcHookError(RemotingError):
 class RemoteError(CometMQError):
     """The peer answered with a response code other than success (Java: MQBrokerException)."""
 
-    _code_tells = True
+    _code_says = True
 
     def __init__(
         self,
@@ -310,7 +310,7 @@ class RemoteError(CometMQError):
         address: str | None = None,
     ) -> None:
         super().__init__(message, code=code, remark=remark, address=address)
-        if code is not None and self._code_tells:
+        if code is not None and self._code_says:
             self.retriable, self.refresh_route, self.stored = ANSWER_MEANINGS.get(code, _FINAL)
 
 
@@ -320,7 +320,7 @@ class AccessDeniedError(RemoteError):
     """
 
     # A repeated call comes from the same client, so it is refused again, whatever the code is.
-    _code_tells = False
+    _code_says = False
 
 
 class QueueLockedError(RemoteError):

@@ -81,7 +81,7 @@ class Told(NamedTuple):
     remark: str
 
 
-def told(answer: Command) -> Told:
+def reported(answer: Command) -> Told:
     """Return the verdict of an answer."""
     remark = answer.remark or ""
     for verdict, words in _REFUSALS:
@@ -188,7 +188,7 @@ def ask_all(
 ) -> list[tuple[Question, Told]]:
     """Ask everything on one connection; return what was said, in order."""
     answers = answers_to(address, questions, binary=binary)
-    return [(question, told(answer)) for question, answer in answers]
+    return [(question, reported(answer)) for question, answer in answers]
 
 
 def answers_to(
@@ -231,5 +231,5 @@ def admit(address: str, actors: Iterable[Actor], owner: Credentials) -> None:
                 fields = signed(ext, body, owner)
                 questions.append(Question(actor.name, code, fields, body))
     for question in questions:  # one after the other: policies are of users that there are
-        [(_, told)] = ask_all(address, [question])
-        assert told.code == 0, (question, told)
+        [(_, reported)] = ask_all(address, [question])
+        assert reported.code == 0, (question, reported)

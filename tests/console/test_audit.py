@@ -128,7 +128,9 @@ def test_an_export_ends_with_its_time(visitor: Visitor, monkeypatch: pytest.Monk
     monkeypatch.setattr("cometmq.console.users.audit._LINES_AT_ONCE", 1)
     last = visitor.get("/audit/export").body.splitlines()[-1]
     assert "the limit MAX_AUDIT_EXPORT_S is 0;" in json.loads(last)["incomplete"]
-    told = visitor.send("GET", "/audit/export", headers={"Accept-Language": "zh"}).body.splitlines()
-    assert json.loads(told[-1])["incomplete"] == (
+    reported = visitor.send(
+        "GET", "/audit/export", headers={"Accept-Language": "zh"}
+    ).body.splitlines()
+    assert json.loads(reported[-1])["incomplete"] == (
         "导出用时过长，上限 MAX_AUDIT_EXPORT_S 为 0；其余请按时间范围（从、到）导出"
     )

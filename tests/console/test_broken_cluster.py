@@ -112,10 +112,10 @@ def test_no_page_waits_for_a_silent_broker_as_long_as_the_client_would(
         # Its silence is known by now, however busy this machine is.
         answers = all_pages(Visitor(served), silent)
         assert failed(answers) == {}
-        told = {
+        reported = {
             path for path, answer in answers.items() if "has answered nothing for" in answer.text
         }
-        assert {"/topic", "/group", "/why/group", "/why/disk", "/producers", "/delayed"} <= told
+        assert {"/topic", "/group", "/why/group", "/why/disk", "/producers", "/delayed"} <= reported
 
 
 def test_a_page_does_not_ask_a_silent_broker_again(cluster: Cluster, tmp_path: Path) -> None:

@@ -110,9 +110,9 @@ def test_what_the_guard_refuses_is_told_in_chinese(
 
 def test_time_spans_of_chinese_sentences_had_english_units() -> None:
     text = "%(lag)s messages wait for this group, as many as %(time)s ago."
-    told = translated("zh", text, {"lag": "7", "time": Span(200_000)})
-    assert "3 分 20 秒" in told
-    assert re.findall("[a-z]+", told) == []
+    reported = translated("zh", text, {"lag": "7", "time": Span(200_000)})
+    assert "3 分 20 秒" in reported
+    assert re.findall("[a-z]+", reported) == []
     assert "3 min 20 s" in translated("en", text, {"lag": "7", "time": Span(200_000)})
     assert [duration(ms, "zh") for ms in (7, 3_000, 3_600_000, 90_000_000)] == [
         "7 毫秒",

@@ -81,18 +81,18 @@ def test_a_chart_tells_its_newest_values_unless_somebody_points_at_others(page: 
         points = json.loads(page.get_attribute("#rates", "data-points") or "")
         return [values[-1] for values in points[1:]]
 
-    def told() -> list[float]:
+    def reported() -> list[float]:
         texts = page.locator("#rates .u-series .u-value").all_inner_texts()[1:]
         return [float(text.replace(",", "")) for text in texts if text != "--"]
 
     expect(page.locator("#rates .u-value").last).not_to_have_text("--", timeout=20_000)
     page.keyboard.press(".")  # the numbers stay as they are
     expect(page.locator("#live-state")).to_have_text("paused")
-    assert told() == newest()
+    assert reported() == newest()
     page.locator("#rates .u-over").hover(position={"x": 0, "y": 5})
-    assert len(told()) == 2
+    assert len(reported()) == 2
     page.locator("h1").hover()
-    assert told() == newest()
+    assert reported() == newest()
 
 
 def test_a_page_that_outlives_its_session_leads_to_the_login(page: Page, served: Served) -> None:

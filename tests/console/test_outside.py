@@ -50,7 +50,7 @@ def asked(served: Served, path: str = "/healthz") -> int:
     return _answer_by_tls(served, path)[0]
 
 
-def told(served: Served, path: str) -> str:
+def reported(served: Served, path: str) -> str:
     """Ask by TLS; return what the answer says, "" if the console ends the connection."""
     return _answer_by_tls(served, path)[1]
 
@@ -195,10 +195,10 @@ def test_the_limits_of_handshakes_are_counted(
                 for _ in range(12):
                     stack.enter_context(connected(served)).sendall(hello)
                 stack.enter_context(connected(served))
-                text = told(served, "/metrics")
+                text = reported(served, "/metrics")
                 if limit == "HANDSHAKE_S" and not pattern.search(text):
                     CLOCK.sleep(0.5)
-                    text = told(served, "/metrics")
+                    text = reported(served, "/metrics")
                 return pattern.search(text) is not None
 
         eventually(is_counted, wait_s=60)
@@ -250,8 +250,8 @@ def served_tls(served: Served, authority: Authority) -> ssl.SSLSocket:
 
 
 def name_of(sock: ssl.SSLSocket) -> str:
-    told: Any = sock.getpeercert()
-    [[(_, name)]] = told["subject"]
+    reported: Any = sock.getpeercert()
+    [[(_, name)]] = reported["subject"]
     return str(name)
 
 

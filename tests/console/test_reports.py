@@ -178,11 +178,11 @@ def test_a_list_keeps_a_line_of_a_large_report(tmp_path: Path) -> None:
     with ProcessPoolExecutor(1, get_context("spawn")) as alone:
         found, is_all, most = alone.submit(_read_and_measured, tmp_path).result()
     assert is_all
-    told = {report.name: report for report in found}
-    assert told.keys() == {"large", "odd"}
-    assert len(told["large"].summary) == 501
-    assert told["large"].ended_ms == 1_795_428_125_000
-    assert (told["odd"].started_ms, told["odd"].ended_ms) == (None, None)
+    reported = {report.name: report for report in found}
+    assert reported.keys() == {"large", "odd"}
+    assert len(reported["large"].summary) == 501
+    assert reported["large"].ended_ms == 1_795_428_125_000
+    assert (reported["odd"].started_ms, reported["odd"].ended_ms) == (None, None)
     # The file once, and its summary.
     assert most < 2 * (tmp_path / "large.json").stat().st_size + 1_000_000
 

@@ -231,14 +231,16 @@ def test_sending_resumes_and_nothing_acknowledged_is_lost(
     for traffic in cut.traffic.values():
         traffic.received.wait_for(100)
     recovered = break_and_mend(cut)
-    told = []
+    reported = []
     for label, traffic in cut.traffic.items():
         sending_s, consuming_s = traffic.resumed_s(recovered), traffic.consumed_s(recovered)
-        told.append(f"{label} sends after {sending_s:.2f} s, consumes after {consuming_s:.2f} s")
+        reported.append(
+            f"{label} sends after {sending_s:.2f} s, consumes after {consuming_s:.2f} s"
+        )
     for traffic in cut.traffic.values():
         traffic.stop()
         traffic.expect_everything()
-    tell(capsys, break_and_mend.__name__, *told)
+    tell(capsys, break_and_mend.__name__, *reported)
 
 
 def freeze_name_server(cut: Cut) -> float:
@@ -282,15 +284,15 @@ def test_known_topics_do_not_notice_a_name_server_and_new_ones_are_found_again(
         traffic.received.wait_for(100)
     newcomers = {label: face.producer(f"new-{label}") for label, face in cut.faces.items()}
     recovered = break_and_mend(cut)
-    told = []
+    reported = []
     for label, producer in newcomers.items():
         eventually(partial(sends, producer, f"new-{label}"), wait_s=DEADLINE_S)
-        told.append(f"{label} sends to a new topic after {time.monotonic() - recovered:.2f} s")
+        reported.append(f"{label} sends to a new topic after {time.monotonic() - recovered:.2f} s")
     for label, traffic in cut.traffic.items():
         traffic.stop()
         assert traffic.failures == [], label
         traffic.expect_everything()
-    tell(capsys, break_and_mend.__name__, *told)
+    tell(capsys, break_and_mend.__name__, *reported)
 
 
 def sends(producer: Any, topic: str) -> bool:
@@ -300,6 +302,6 @@ def sends(producer: Any, topic: str) -> bool:
         return False
 
 
-def tell(capsys: pytest.CaptureFixture[str], what: str, *told: str) -> None:
+def tell(capsys: pytest.CaptureFixture[str], what: str, *reported: str) -> None:
     with capsys.disabled():
-        sys.stdout.write(f"\n{what}: {'; '.join(told)} (promised: {PROMISED_S} s) ")
+        sys.stdout.write(f"\n{what}: {'; '.join(reported)} (promised: {PROMISED_S} s) ")

@@ -159,14 +159,16 @@ def report(cluster: Cluster, history: History, kept: int, excused: int, *, mende
     statuses: dict[str, int] = {}
     for _, _, status, _ in history.acknowledged:
         statuses[status] = statuses.get(status, 0) + 1
-    told = [cluster.hosts.why_not and f"no namespaces ({cluster.hosts.why_not}), so no partitions"]
-    told += [cluster.no_disks and f"no disk of its own ({cluster.no_disks}), so none is full"]
-    told += [f"links slowed by {cluster.hosts.shaper}" if cluster.hosts.shaper else ""]
+    reported = [
+        cluster.hosts.why_not and f"no namespaces ({cluster.hosts.why_not}), so no partitions"
+    ]
+    reported += [cluster.no_disks and f"no disk of its own ({cluster.no_disks}), so none is full"]
+    reported += [f"links slowed by {cluster.hosts.shaper}" if cluster.hosts.shaper else ""]
     return (
         f"{sum(cluster.counts.values())} losses "
         f"({', '.join(f'{kind} {count}' for kind, count in sorted(cluster.counts.items()))}); "
         f"{statuses}, {len(history.failed)} failed; {kept} sure on the promoted slave, "
-        f"{'' if mended else 'not '}mended as it came back, {excused} deliveries excused; {'; '.join(filter(None, told))}"
+        f"{'' if mended else 'not '}mended as it came back, {excused} deliveries excused; {'; '.join(filter(None, reported))}"
     )
 
 

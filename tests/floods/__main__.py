@@ -143,11 +143,11 @@ def _measured(
         ended_s = time.monotonic()
         if flood.computes:
             target.process.send_signal(signal.SIGUSR2)
-        told, _ = attack.communicate(timeout=_ATTACK_LIMIT_S)
+        reported, _ = attack.communicate(timeout=_ATTACK_LIMIT_S)
         time.sleep(_WRITTEN_WITHIN_S)
         died = target.process.poll() is not None
         resident_kib = 0 if died else read_memory(target.pid).peak_resident_kib
-    told_of = json.loads(told or b'{"counts": {}, "remarks": {}}')
+    reported_of = json.loads(reported or b'{"counts": {}, "remarks": {}}')
     return Outcome(
         name,
         flood.title,
@@ -159,8 +159,8 @@ def _measured(
         resident_kib >> 10,
         before.anonymous_kib >> 10,
         peak.peak_kib >> 10,
-        told_of["counts"],
-        told_of["remarks"],
+        reported_of["counts"],
+        reported_of["remarks"],
         servers.broker.stop() if not flood.of_namesrv else servers.namesrv.stop(),
         died,
         lines_of(target),

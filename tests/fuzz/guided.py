@@ -78,8 +78,8 @@ class Guided:
         self._known.add(fault)
         name = hashlib.sha1(fault.encode(), usedforsecurity=False).hexdigest()[:12]
         (self._faults / f"{name}.input").write_bytes(data)
-        told = "".join(traceback.format_exception(error))
-        (self._faults / f"{name}.txt").write_text(f"{fault}\n\n{told}")
+        reported = "".join(traceback.format_exception(error))
+        (self._faults / f"{name}.txt").write_text(f"{fault}\n\n{reported}")
 
 
 def main() -> None:

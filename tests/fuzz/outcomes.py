@@ -14,8 +14,8 @@ def main() -> None:
     for target in all_targets():
         if target.is_twin:
             for data in [*target.corpus, *corpus.kept(target.name)]:
-                told = repr(feed(target, data)).encode(errors="replace")
-                print(target.name, f"{zlib.crc32(data):08x} {zlib.crc32(told):08x}")  # noqa: T201 - it is a program
+                reported = repr(feed(target, data)).encode(errors="replace")
+                print(target.name, f"{zlib.crc32(data):08x} {zlib.crc32(reported):08x}")  # noqa: T201 - it is a program
 
 
 if __name__ == "__main__":

@@ -62,9 +62,9 @@ def test_nobody_gets_in_without_a_sound_signature(
     ]
     answers = ask_all(guarded.address(name), (each[1] for each in asked), binary=binary)
     wrong = [
-        f"{row} {question.case}: {told}"
-        for (row, question, verdict), (_, told) in zip(asked, answers, strict=True)
-        if told.verdict is not verdict or told.code != {1: 1, 2: 16}[guarded.acl]
+        f"{row} {question.case}: {reported}"
+        for (row, question, verdict), (_, reported) in zip(asked, answers, strict=True)
+        if reported.verdict is not verdict or reported.code != {1: 1, 2: 16}[guarded.acl]
     ]
     assert not wrong, "\n".join(wrong)
     assert len(asked) > 5 * len(samples) or binary
@@ -81,9 +81,9 @@ def test_what_was_signed_long_ago_or_came_already_is_refused(guarded: Guarded, n
     ]
     answers = ask_all(guarded.address(name), (each[1] for each in asked))
     wrong = [
-        f"{row} {question.case}: {told}"
-        for (row, question, verdict), (_, told) in zip(asked, answers, strict=True)
-        if told.verdict is not verdict
+        f"{row} {question.case}: {reported}"
+        for (row, question, verdict), (_, reported) in zip(asked, answers, strict=True)
+        if reported.verdict is not verdict
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -107,13 +107,13 @@ def test_each_account_may_send_what_its_rights_allow(guarded: Guarded, name: str
     ]
     answers = ask_all(guarded.address(name), (each[2] for each in asked))
     wrong = []
-    for (asking, actor, _), (_, told) in zip(asked, answers, strict=True):
+    for (asking, actor, _), (_, reported) in zip(asked, answers, strict=True):
         allowed = may(guarded.acl, actor, asking)
-        if (told.verdict is Verdict.LET_IN) != allowed or told.verdict not in (
+        if (reported.verdict is Verdict.LET_IN) != allowed or reported.verdict not in (
             Verdict.LET_IN,
             Verdict.DENIED,
         ):
-            wrong.append(f"{asking.row.name} by {actor.name}, allowed={allowed}: {told}")
+            wrong.append(f"{asking.row.name} by {actor.name}, allowed={allowed}: {reported}")
     assert not wrong, "\n".join(wrong)
 
 
@@ -121,7 +121,7 @@ def test_each_account_may_send_what_its_rights_allow(guarded: Guarded, name: str
 def test_names_left_out_and_retry_topics_open_no_door(guarded: Guarded, variant: Variant) -> None:
     questions = [as_actor(variant.sample, actor) for actor in guarded.actors]
     answers = ask_all(guarded.address("broker"), questions)
-    let_in = {question.case for question, told in answers if told.verdict is Verdict.LET_IN}
+    let_in = {question.case for question, reported in answers if reported.verdict is Verdict.LET_IN}
     assert let_in == {OWNER.name, *variant.let_in(guarded.acl)}
 
 
@@ -148,6 +148,6 @@ def test_a_message_of_another_topic_is_not_reached_by_its_place(
         offset = int(stored.ext["msgId"][-16:], 16)
         asking = sample(row)
         asking = asking._replace(ext={**asking.ext, **ext, "offset": str(offset)})
-        [(_, told)] = ask_all(guarded.address("broker"), [as_actor(asking, actor)])
-        verdicts.append(told.verdict)
+        [(_, reported)] = ask_all(guarded.address("broker"), [as_actor(asking, actor)])
+        verdicts.append(reported.verdict)
     assert verdicts == [Verdict.LET_IN, Verdict.DENIED]

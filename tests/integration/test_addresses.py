@@ -57,7 +57,9 @@ with_namespaces = pytest.mark.skipif(
 
 
 @asynccontextmanager
-async def broker(directory: Path, *, bound: str, told: str) -> AsyncIterator[tuple[str, Broker]]:
+async def broker(
+    directory: Path, *, bound: str, reported: str
+) -> AsyncIterator[tuple[str, Broker]]:
     """Run a name server and a broker; yield the name server's address, and the broker."""
     namesrv = NameServer(
         NamesrvConfig(
@@ -68,11 +70,11 @@ async def broker(directory: Path, *, bound: str, told: str) -> AsyncIterator[tup
         )
     )
     await namesrv.start()
-    address = f"[{told}]:{namesrv.port}" if ":" in told else f"{told}:{namesrv.port}"
+    address = f"[{reported}]:{namesrv.port}" if ":" in reported else f"{reported}:{namesrv.port}"
     server = Broker(
         BrokerConfig(
             broker_name="b",
-            broker_ip1=told,
+            broker_ip1=reported,
             bind_address=bound,
             listen_port=0,
             namesrv_addr=address,
@@ -102,7 +104,7 @@ async def _received(namesrv: str) -> Any:
 @with_ipv6
 @pytest.mark.parametrize("written", ["::1", "[::1]"])
 async def test_ipv6_serves_brokers_clients_and_administrators(tmp_path: Path, written: str) -> None:
-    async with broker(tmp_path, bound=written, told="::1") as (namesrv, server):
+    async with broker(tmp_path, bound=written, reported="::1") as (namesrv, server):
         assert server.address == f"[::1]:{server.port}"
         assert server.ha_address == f"[::1]:{server.port + 1}"
         assert (server.metrics_address or "").startswith("[::1]:")
@@ -124,7 +126,7 @@ async def test_ipv6_serves_brokers_clients_and_administrators(tmp_path: Path, wr
 
 @with_ipv6
 async def test_one_listener_serves_both_families(tmp_path: Path) -> None:
-    async with broker(tmp_path, bound="::", told="127.0.0.1") as (namesrv, server):
+    async with broker(tmp_path, bound="::", reported="127.0.0.1") as (namesrv, server):
         async with Producer("shop", namesrv=namesrv) as producer:
             await producer.send(Message(TOPIC, b"x"))
         # IPv4 peers keep their address: they count as IPv4 in messages, and in adminFrom.

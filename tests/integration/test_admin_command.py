@@ -357,9 +357,9 @@ def test_a_broker_that_is_dead_leaves_the_results_of_the_others(
     }
     assert f"{dead_broker}: the runtime information could not be asked" in listed.err
     for command in ("brokerStatus", "getBrokerConfig", "haStatus"):
-        told = commands.run(command, "-c", cluster_name, "-o", "json", status=1)
-        assert all(address in told.out for address in alive), command
-        assert dead_broker in told.err, command
+        reported = commands.run(command, "-c", cluster_name, "-o", "json", status=1)
+        assert all(address in reported.out for address in alive), command
+        assert dead_broker in reported.err, command
     cleaned = commands.json("cleanExpiredCQ", status=1)
     assert results(cleaned) == wanted
     commands.run("deleteTopic", "-t", name, "-c", cluster_name, "-y", status=1)

@@ -189,11 +189,13 @@ def test_a_group_that_is_online_is_shown_from_all_sides(
     assert (row["count"], row["type"], row["model"]) == (1, "PUSH", "CLUSTERING")
     assert (row["version"], row["diffTotal"]) == ("V5_3_3", 0)
 
-    told = commands.json("consumerConnection", "-g", name, "-b", broker)
-    assert [each["clientId"] for each in told["connections"]] == [client.client_id]
-    assert {"topic": name, "subExpression": "*", "expressionType": "TAG"} in told["subscription"]
-    assert told["group"]["messageModel"] == "CLUSTERING"
-    assert commands.json("consumerConnection", "-g", name) == told
+    reported = commands.json("consumerConnection", "-g", name, "-b", broker)
+    assert [each["clientId"] for each in reported["connections"]] == [client.client_id]
+    assert {"topic": name, "subExpression": "*", "expressionType": "TAG"} in reported[
+        "subscription"
+    ]
+    assert reported["group"]["messageModel"] == "CLUSTERING"
+    assert commands.json("consumerConnection", "-g", name) == reported
 
     monkeypatch.chdir(tmp_path)
     status = commands.json("consumerStatus", "-g", name)

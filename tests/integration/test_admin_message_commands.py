@@ -410,11 +410,11 @@ def test_a_trace_tells_who_sent_and_who_consumed(
     received.wait_for(1)
     one = ("queryMsgTraceById", "-t", traces, "-i", sent.msg_id)
 
-    def told() -> Any:
+    def reported() -> Any:
         found = commands.json(*one)
         return found if found["sent"] and "success" in str(found["consumed"]) else None
 
-    found = eventually(told, passing=(AssertionError,))
+    found = eventually(reported, passing=(AssertionError,))
     assert [(e["groupName"], e["topic"]) for e in found["sent"]] == [(f"{name}-sender", name)]
     assert [(e["groupName"], e["status"]) for e in found["consumed"]] == [(name, "success")]
     # The alias of older tools differs in one letter's case.

@@ -31,11 +31,13 @@ async def assigned(broker: Broker, client_id: str, **more: Any) -> list[tuple[st
     body = QueryAssignmentRequestBody("t", "g", client_id, **more)
     answer = await ask(broker, requests.QUERY_ASSIGNMENT.command(NoHeader(), body))
     assert answer.code == ResponseCode.SUCCESS, answer.remark
-    told: QueryAssignmentResponseBody = requests.QUERY_ASSIGNMENT.answer_body.decode(answer.body)
-    if told.message_queue_assignments is None:
+    reported: QueryAssignmentResponseBody = requests.QUERY_ASSIGNMENT.answer_body.decode(
+        answer.body
+    )
+    if reported.message_queue_assignments is None:
         return None
-    assert {each.mode for each in told.message_queue_assignments} <= {"PULL"}
-    queues = [each.message_queue for each in told.message_queue_assignments]
+    assert {each.mode for each in reported.message_queue_assignments} <= {"PULL"}
+    queues = [each.message_queue for each in reported.message_queue_assignments]
     assert {queue.topic for queue in queues} <= {"t"}
     return [(queue.broker_name, queue.queue_id) for queue in queues]
 

@@ -68,7 +68,7 @@ class Story:
     """Keeps the methods of interest that were called, as `Class.method`, in their order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self._monkeypatch = monkeypatch
         for service in SERVICES:
             for name in ("open", "start", "close"):
@@ -79,7 +79,7 @@ class Story:
 
         async def tasks_close(owner: TaskOwner) -> None:
             if owner.name == "broker":
-                self.told.append("TaskOwner.close")
+                self.reported.append("TaskOwner.close")
             await end_tasks(owner)
 
         monkeypatch.setattr(TaskOwner, "close", tasks_close)
@@ -88,13 +88,13 @@ class Story:
         method: Callable[..., Any] = getattr(owner, name)
 
         def followed(self_: object, *arguments: Any, **named: Any) -> Any:
-            self.told.append(f"{owner.__name__}.{name}")
+            self.reported.append(f"{owner.__name__}.{name}")
             return method(self_, *arguments, **named)
 
         self._monkeypatch.setattr(owner, name, followed)
 
     def of(self, method: str) -> list[str]:
-        return [each.partition(".")[0] for each in self.told if each.endswith(f".{method}")]
+        return [each.partition(".")[0] for each in self.reported if each.endswith(f".{method}")]
 
 
 def names(services: tuple[type[Service], ...]) -> list[str]:
@@ -107,14 +107,14 @@ async def test_services_open_and_start_in_order_and_close_in_reverse(
     story = Story(monkeypatch)
     broker = new_broker(tmp_path)
     await broker.start()
-    assert story.told == [f"{n}.open" for n in names(SERVICES)] + [
+    assert story.reported == [f"{n}.open" for n in names(SERVICES)] + [
         f"{n}.start" for n in names(SERVICES)
     ]
-    story.told.clear()
+    story.reported.clear()
     await broker.close()
     # The second call of each of these does nothing.
-    told = list(dict.fromkeys(story.told))
-    assert told == [
+    reported = list(dict.fromkeys(story.reported))
+    assert reported == [
         "Registration.close",
         "Waiting.release_all",
         "RemotingServer.close",
@@ -125,9 +125,9 @@ async def test_services_open_and_start_in_order_and_close_in_reverse(
         "BrokerTables.close",
         "MessageStore.close",
     ]
-    story.told.clear()
+    story.reported.clear()
     await broker.close()
-    assert story.told == []
+    assert story.reported == []
 
 
 @pytest.mark.parametrize("place", range(len(SERVICES)), ids=names(SERVICES))

@@ -82,7 +82,7 @@ def test_a_message_is_forbidden_while_the_producer_runs(face: Face, name: str) -
 
 class Around(ConsumeMessageHook):
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, bool, list[bytes]]] = []
+        self.reported: list[tuple[str, str, bool, list[bytes]]] = []
         self.called = threading.Event()
 
     def before_consume(self, context: ConsumeContext) -> None:
@@ -92,7 +92,7 @@ class Around(ConsumeMessageHook):
     def after_consume(self, context: ConsumeContext) -> None:
         assert context.state["threads"] == threading.current_thread().name
         bodies = [message.body for message in context.messages]
-        self.told.append((context.queue.topic, context.status, context.success, bodies))
+        self.reported.append((context.queue.topic, context.status, context.success, bodies))
         self.called.set()
 
 
@@ -115,8 +115,8 @@ def test_consume_and_filter_hooks(face: Face, name: str, orderly: bool) -> None:
     consumer.add_hook(Drops())
     face.started(consumer)
     received.wait_for(2)
-    eventually(lambda: len(around.told) == 2)
-    assert sorted(around.told) == [
+    eventually(lambda: len(around.reported) == 2)
+    assert sorted(around.reported) == [
         (name, "SUCCESS", True, [b"one"]),
         (name, "SUCCESS", True, [b"two"]),
     ]
@@ -134,7 +134,7 @@ def test_a_failing_listener_is_told_to_hooks(face: Face, name: str) -> None:
     consumer.add_hook(around)
     face.started(consumer)
     assert around.called.wait(WAIT_S)
-    assert around.told[0] == (name, "EXCEPTION", False, [b"x"])
+    assert around.reported[0] == (name, "EXCEPTION", False, [b"x"])
 
 
 def test_hooks_of_a_lite_pull_consumer(face: Face, name: str) -> None:
@@ -155,7 +155,7 @@ def test_hooks_of_a_lite_pull_consumer(face: Face, name: str) -> None:
 
     eventually(some_came)
     assert [message.body for message in got] == [b"one"]
-    assert around.told == [(name, "SUCCESS", True, [b"one"])]
+    assert around.reported == [(name, "SUCCESS", True, [b"one"])]
     queue = next(q for q in consumer.queues(name) if consumer.max_offset(q) and q.queue_id >= 0)
     assert all(m.body != b"filtered" for m in consumer.pull(queue, 0).messages)
 

@@ -172,17 +172,17 @@ def test_oneway_messages_arrive(face: Face, name: str) -> None:
 def test_send_async_tells_the_outcome_by_future_and_callback(face: Face, name: str) -> None:
     producer = face.producer(name)
     outcomes: list[tuple[Any, Any]] = []
-    told = threading.Event()
+    reported = threading.Event()
 
     def callback(result: Any, error: Any) -> None:
         outcomes.append((result, error))
         if len(outcomes) == 2:
-            told.set()
+            reported.set()
 
     result = outcome(lambda: producer.send_async(Message(name, b"good"), callback))
     with pytest.raises(IllegalArgumentError, match="is empty"):
         outcome(lambda: producer.send_async(Message(name, b""), callback))
-    assert told.wait(WAIT_S)
+    assert reported.wait(WAIT_S)
     assert outcomes[0] == (result, None)
     assert isinstance(outcomes[1][1], IllegalArgumentError)
 

@@ -125,8 +125,10 @@ def test_a_damaged_body_goes_to_the_dead_letters_with_its_bytes_and_its_origin(
     assert sorted(received.bodies) == bodies(5, without=2)
     letter = dead_letter(face, group)
     assert letter.body == raw
-    told = {key: letter.properties[key] for key in letter.properties if key.startswith("DAMAGED_")}
-    assert told == {
+    reported = {
+        key: letter.properties[key] for key in letter.properties if key.startswith("DAMAGED_")
+    }
+    assert reported == {
         "DAMAGED_TOPIC": name,
         "DAMAGED_BROKER": "broker-a",
         "DAMAGED_QUEUE_ID": "0",

@@ -69,8 +69,8 @@ def test_idle_clients_leave_descriptors_for_files(kind: str, tmp_path: Path) -> 
             for topic in range(5):
                 assert sender.ask(SEND, send_ext(f"new-{topic}"), b"x").code == 0
         # A thread of the server writes its log.
-        (told, *_) = eventually(lambda: lines(log, "connections refused"))
-        reason = str(told["reason"])
+        (reported, *_) = eventually(lambda: lines(log, "connections refused"))
+        reason = str(reported["reason"])
         assert f"the limit RLIMIT_NOFILE is {LIMIT}, of which 64 are kept for files" in reason
         assert "ulimit -n" in reason
         assert len(lines(log, "connections refused")) < 20

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.integration.test_dev_json import dev, told
+from tests.integration.test_dev_json import dev, reported
 from tests.waits import SEND_WAIT_MS, WAIT_S, until
 
 from cometmq import Message, Producer
@@ -19,7 +19,7 @@ from cometmq.errors import ConfigError
 
 def test_json_has_the_addresses_of_all() -> None:
     with dev("--brokers", "2", "--slaves", "1") as process:
-        found = told(process)
+        found = reported(process)
         assert [broker["name"] for broker in found["brokers"]] == ["dev-0", "dev-1"]
         servers = [server for broker in found["brokers"] for server in [broker, *broker["slaves"]]]
         assert [server.get("brokerId", 0) for server in servers] == [0, 1, 0, 1]

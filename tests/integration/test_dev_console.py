@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.integration.test_dev_json import dev, told
+from tests.integration.test_dev_json import dev, reported
 from tests.waits import WAIT_S
 
 from cometmq import extras
@@ -39,7 +39,7 @@ def page_of(console: dict[str, Any], account: str, ca_file: str | None = None) -
 
 def test_a_console_comes_with_the_cluster_and_its_passwords_in_json(tmp_path: Path) -> None:
     with dev("--console-port", "0", "--store", str(tmp_path)) as process:
-        console = told(process)["console"]
+        console = reported(process)["console"]
         assert sorted(console["passwords"]) == ["operator", "reader"]
         for account in console["passwords"]:
             assert f"{account} ({account})" in page_of(console, account)
@@ -59,13 +59,13 @@ def test_its_port_is_named_when_it_is_taken() -> None:
 
 def test_no_console_is_run_if_nobody_wants_one() -> None:
     with dev("--no-console") as process:
-        assert told(process)["console"] is None
+        assert reported(process)["console"] is None
 
 
 def test_with_tls_it_serves_https(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     with dev("--tls", "--store", str(tmp_path), "--console-port", "0") as process:
-        found = told(process)
+        found = reported(process)
         assert found["console"]["url"].startswith("https://")
         page = page_of(found["console"], "reader", found["tls"]["caFile"])
         assert "reader (reader)" in page

@@ -35,7 +35,7 @@ def dev(*arguments: str, stdin: int = subprocess.PIPE) -> Iterator[subprocess.Po
                 pipe.close()
 
 
-def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+def reported(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
     found: dict[str, Any] = json.loads(process.stdout.readline())
     return found
@@ -49,7 +49,7 @@ def send_to(addresses: dict[str, Any]) -> None:
 
 def test_one_line_names_the_servers_and_the_end_of_input_stops_them() -> None:
     with dev() as process:
-        addresses = told(process)
+        addresses = reported(process)
         assert addresses["pid"] == process.pid
         assert addresses["temporary"] is True
         [broker] = addresses["brokers"]
@@ -72,7 +72,7 @@ def test_one_line_names_the_servers_and_the_end_of_input_stops_them() -> None:
 def test_sigterm_stops_the_servers_and_their_store_is_kept(stdin: str, tmp_path: Path) -> None:
     given = subprocess.DEVNULL if stdin == "/dev/null" else subprocess.PIPE
     with dev("--store", str(tmp_path / "store"), stdin=given) as process:
-        addresses = told(process)
+        addresses = reported(process)
         assert (addresses["store"], addresses["temporary"]) == (str(tmp_path / "store"), False)
         send_to(addresses)  # the end of /dev/null stops nothing
         process.send_signal(signal.SIGTERM)
@@ -86,7 +86,7 @@ def test_servers_end_with_the_program_that_started_them() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code, *COMMAND], stdout=subprocess.PIPE, text=True
     ) as parent:
-        addresses = told(parent)
+        addresses = reported(parent)
         parent.kill()
         parent.wait()
         assert parent.stdout is not None

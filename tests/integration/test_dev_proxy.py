@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 
-from tests.integration.test_dev_json import COMMAND, dev, told
+from tests.integration.test_dev_json import COMMAND, dev, reported
 from tests.integration.test_proxy import Client
 from tests.waits import PROCESS_WAIT_S
 
@@ -23,7 +23,7 @@ async def _code_of_a_route(endpoint: str) -> int:
 
 def test_dev_prints_the_endpoint_and_serves_there() -> None:
     with dev("--no-console", "--proxy-port", "0") as process:
-        endpoint = told(process)["proxy"]["endpoint"]
+        endpoint = reported(process)["proxy"]["endpoint"]
         assert asyncio.run(_code_of_a_route(endpoint)) == wire.TOPIC_NOT_FOUND
         process.terminate()
         assert process.wait(PROCESS_WAIT_S) == 0
@@ -31,12 +31,12 @@ def test_dev_prints_the_endpoint_and_serves_there() -> None:
 
 def test_dev_runs_no_proxy_that_nobody_wants() -> None:
     with dev("--no-console", "--no-proxy") as process:
-        assert told(process)["proxy"] is None
+        assert reported(process)["proxy"] is None
 
 
 def test_dev_takes_a_free_port_if_the_usual_one_is_taken() -> None:
     with dev("--no-console") as one, dev("--no-console") as other:
-        endpoints = {told(process)["proxy"]["endpoint"] for process in (one, other)}
+        endpoints = {reported(process)["proxy"]["endpoint"] for process in (one, other)}
     assert len(endpoints) == 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.integration.test_dev_json import dev, told
+from tests.integration.test_dev_json import dev, reported
 from typer.testing import CliRunner
 
 from cometmq import AdminClient
@@ -44,7 +44,7 @@ def test_an_option_overrides_the_file_and_the_broker_shows_it(tmp_path: Path) ->
     file.write_text("brokerClusterName=shop\ntransactionTimeOut=1000\ndeleteWhen=05\n")
     options = ("-c", str(file), "--set", "transactionTimeOut=60000", "--no-console")
     with dev(*options) as process:
-        found = told(process)
+        found = reported(process)
         assert found["brokers"][0]["cluster"] == "shop"
         with AdminClient(found["namesrv"]) as admin:
             [shown] = admin.brokers.config().values()

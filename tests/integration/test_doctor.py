@@ -186,10 +186,10 @@ async def test_what_is_no_name_server_is_told_as_that() -> None:
             found = await checked(f"{broker};127.0.0.1:{nobody.port};10.0.0.1")
         mute = await checked(f"127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.2)
     assert [finding.severity for finding in found.values()] == [Severity.ERROR] * 3
-    told = list(found.values())
-    assert "not as a name server" in told[0].value
-    assert "no connection" in told[1].value
-    assert "form host:port" in told[2].value
+    reported = list(found.values())
+    assert "not as a name server" in reported[0].value
+    assert "no connection" in reported[1].value
+    assert "form host:port" in reported[2].value
     assert worst(mute.values()) is Severity.ERROR
 
 
@@ -215,12 +215,12 @@ def test_the_doctor_ends_with_the_worst_of_its_findings(tmp_path: Path) -> None:
         found = ended(
             *("doctor", "-n", cluster.namesrv, "-c", str(conf), "-o", "json", "--timeout", "100")
         )
-    told = json.loads(found.stdout)
+    reported = json.loads(found.stdout)
     assert found.exit_code == 2
-    assert told["status"] == "error"
-    areas = {finding["area"] for finding in told["findings"]}
+    assert reported["status"] == "error"
+    areas = {finding["area"] for finding in reported["findings"]}
     assert areas == {"Installation", "Machine", f"Configuration {conf}", "Disk", "Cluster"}
-    assert all(finding["status"] == "ok" or finding["remedy"] for finding in told["findings"])
+    assert all(finding["status"] == "ok" or finding["remedy"] for finding in reported["findings"])
     assert not (tmp_path / "store").exists()
 
 
@@ -278,11 +278,11 @@ def popped(**facts: int) -> PoppedTopic:
     ],
 )
 def test_pops_are_judged_by_what_comes_again_late_or_is_never_read(
-    facts: dict[str, int], told: str | None
+    facts: dict[str, int], reported: str | None
 ) -> None:
     found = judge_pops("pops", popped(**facts))
-    assert [each.severity for each in found] == [Severity.WARNING] * (told is not None)
-    assert told is None or told in found[0].value
+    assert [each.severity for each in found] == [Severity.WARNING] * (reported is not None)
+    assert reported is None or reported in found[0].value
 
 
 async def test_the_doctor_finds_retries_that_nobody_reads() -> None:

@@ -422,27 +422,27 @@ def test_full_and_slow_disks_are_told_with_their_limits(own: OwnBroker) -> None:
 
         sent()
 
-        def told(cause: Cause) -> WriteExplanation:
+        def reported(cause: Cause) -> WriteExplanation:
             return eventually(
                 lambda: admin.explain.write("T", broker=own.address),
                 lambda explanation: explanation.causes == (cause,),
             )
 
-        told(Cause.ACCEPTED)
+        reported(Cause.ACCEPTED)
         own.disk.used = 95
-        full = told(Cause.DISK_FULL)
+        full = reported(Cause.DISK_FULL)
         assert "0.95 (limit 0.90)" in [e.value for e in full.reasons[0].evidence]
         assert admin.explain.disk(broker=own.address).causes == (Cause.DISK_FULL,)
         own.disk.used = 60
-        told(Cause.ACCEPTED)
+        reported(Cause.ACCEPTED)
         sent()
         own.disk.may_sync.clear()
         try:
             client.ask(SEND, send_ext("T"), b"x")  # to be flushed, unless something waits already
-            told(Cause.PAGE_CACHE_BUSY)
+            reported(Cause.PAGE_CACHE_BUSY)
         finally:
             own.disk.may_sync.set()
-        told(Cause.ACCEPTED)
+        reported(Cause.ACCEPTED)
 
 
 # Restarts

@@ -55,7 +55,7 @@ async def asked(admin: AdminClient, producer: Producer, body: bytes) -> str:
     return result.msg_id
 
 
-async def told(admin: AdminClient, message_id: str, cause: Cause) -> MessageExplanation:
+async def reported(admin: AdminClient, message_id: str, cause: Cause) -> MessageExplanation:
     """Wait until a message has met this fate."""
     found: list[MessageExplanation] = []
 
@@ -76,7 +76,7 @@ def test_a_message_in_flight_is_told_with_its_client_its_time_and_its_delivery(
     async def scenario(admin: AdminClient, producer: Producer, consumer: SimpleConsumer) -> None:
         message_id = await asked(admin, producer, b"1")
         (message,) = await consumer.receive()
-        found = await told(admin, message_id, Cause.INVISIBLE)
+        found = await reported(admin, message_id, Cause.INVISIBLE)
         assert "invisible until" in found.answer
         assert "delivery 1" in found.answer
         assert "held by client" in found.answer
@@ -88,13 +88,13 @@ def test_a_message_in_flight_is_told_with_its_client_its_time_and_its_delivery(
         # Hidden for longer, it is still held by the client that asked for it.
         before_ms = found.deliveries[0].next_ms
         await message.extend(600_000)
-        found = await told(admin, message_id, Cause.INVISIBLE)
+        found = await reported(admin, message_id, Cause.INVISIBLE)
         assert found.deliveries[0].next_ms is not None
         assert found.deliveries[0].next_ms > before_ms + 400_000
         assert "held by client" in found.answer
 
         await message.ack()
-        found = await told(admin, message_id, Cause.CONSUMED)
+        found = await reported(admin, message_id, Cause.CONSUMED)
         assert found.answer.startswith("group billing has acknowledged")
 
     run(cluster, scenario)
@@ -108,19 +108,19 @@ def test_a_message_that_comes_again_is_told_in_the_retry_topic_and_counts_its_de
         (message,) = await consumer.receive()
         await message.nack(1000)
         await asyncio.sleep(5)
-        found = await told(admin, message_id, Cause.RETRIED)
+        found = await reported(admin, message_id, Cause.RETRIED)
         assert pop_retry_topic(GROUP, TOPIC) in found.answer
         assert "delivery 2, 0 messages before it" in found.answer
         (progress,) = await admin.groups.popped(GROUP) or []
         assert (progress.topic, progress.retry_count, progress.revived_count) == (TOPIC, 1, 1)
 
         (again,) = await consumer.receive()
-        found = await told(admin, message_id, Cause.INVISIBLE)
+        found = await reported(admin, message_id, Cause.INVISIBLE)
         assert "delivery 2" in found.answer
         (progress,) = await admin.groups.popped(GROUP) or []
         assert (progress.in_flight, progress.retry_count, progress.late_ms) == (1, 0, 0)
         await again.ack()
-        found = await told(admin, message_id, Cause.CONSUMED)
+        found = await reported(admin, message_id, Cause.CONSUMED)
         assert "at delivery 2" in found.answer
 
     run(cluster, scenario)
@@ -133,7 +133,7 @@ def test_a_message_that_failed_for_the_last_time_is_told_as_dead(cluster: Cluste
             (message,) = await consumer.receive()
             await message.nack(1000)
             await asyncio.sleep(5)
-        await told(admin, message_id, Cause.DEAD_LETTERED)
+        await reported(admin, message_id, Cause.DEAD_LETTERED)
 
     run(cluster, scenario, retries=1)
 
@@ -143,13 +143,13 @@ def test_acknowledged_out_of_order_and_not_popped_yet_are_told(cluster: Cluster)
         ids = [await asked(admin, producer, b"%d" % number) for number in range(5)]
         first, second = await consumer.receive(2)
         await second.ack()
-        found = await told(admin, ids[1], Cause.ACKNOWLEDGED)
+        found = await reported(admin, ids[1], Cause.ACKNOWLEDGED)
         assert "at offset 0" in found.answer
-        found = await told(admin, ids[4], Cause.NOT_POPPED)
+        found = await reported(admin, ids[4], Cause.NOT_POPPED)
         assert "2 messages before it in queue 0" in found.answer
-        await told(admin, ids[0], Cause.INVISIBLE)
+        await reported(admin, ids[0], Cause.INVISIBLE)
         await first.ack()
-        await told(admin, ids[1], Cause.CONSUMED)
+        await reported(admin, ids[1], Cause.CONSUMED)
 
     run(cluster, scenario)
 
@@ -162,9 +162,9 @@ def test_a_java_broker_that_does_not_know_the_request_leaves_it_unknown(
         (message,) = await consumer.receive()
         await message.nack(1000)
         await asyncio.sleep(5)
-        await told(admin, message_id, Cause.RETRIED)
+        await reported(admin, message_id, Cause.RETRIED)
         monkeypatch.setattr(requests.GET_POP_PROGRESS, "code", 30_099)
-        found = await told(admin, message_id, Cause.NOT_TOLD)
+        found = await reported(admin, message_id, Cause.NOT_REPORTED)
         assert "is not known, because broker" in found.answer
         assert await admin.groups.popped(GROUP) is None
 
@@ -177,9 +177,9 @@ def test_in_order_a_message_is_told_with_its_delivery_and_what_is_behind_it(
     async def scenario(admin: AdminClient, producer: Producer, consumer: SimpleConsumer) -> None:
         ids = [await asked(admin, producer, b"%d" % number) for number in range(4)]
         first, second = await consumer.receive(2)
-        found = await told(admin, ids[0], Cause.INVISIBLE)
+        found = await reported(admin, ids[0], Cause.INVISIBLE)
         assert "delivery 1" in found.answer
-        found = await told(admin, ids[3], Cause.NOT_POPPED)
+        found = await reported(admin, ids[3], Cause.NOT_POPPED)
         assert "1 message before it in queue 0" in found.answer
 
         # The second message comes again with the first one, though it was acknowledged, as in Java.
@@ -187,7 +187,7 @@ def test_in_order_a_message_is_told_with_its_delivery_and_what_is_behind_it(
         await first.nack(1000)
         await asyncio.sleep(5)
         await consumer.receive(2)
-        found = await told(admin, ids[0], Cause.INVISIBLE)
+        found = await reported(admin, ids[0], Cause.INVISIBLE)
         assert "delivery 2" in found.answer
 
     run(cluster, scenario, ordered=True)

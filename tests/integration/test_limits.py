@@ -174,16 +174,16 @@ async def of_one_address(stage: Stage) -> Answers:
 
 @setting("maxConnections", 4)
 async def in_all(stage: Stage) -> Answers:
-    told: Answers = []
+    reported: Answers = []
     for number in range(5):
         peer = await stage.peer(node=f"hostile-{number}")
         await asyncio.sleep(0.1)
         if peer.closed:
-            told += peer.unasked
+            reported += peer.unasked
         else:
             await peer.ask(Code.SEND_MESSAGE, send(), b"mine")
             stage.sent += 1
-    return told
+    return reported
 
 
 @case("RLIMIT_NOFILE", value=1024)

@@ -186,8 +186,8 @@ def test_a_flood_of_refused_requests_leaves_few_lines_and_a_count(tmp_path: Path
         assert server.stop() == 0
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     refused = [line for line in lines if line["event"] == "request code not supported"]
-    told = [line for line in lines if line["event"] == "left out lines of the same kind"]
+    reported = [line for line in lines if line["event"] == "left out lines of the same kind"]
     assert 10 <= len(refused) < flood / 10
-    assert {line["kind"] for line in told} == {"request code not supported"}
-    assert {line["most_from"] for line in told} == {"127.0.0.1"}
-    assert sum(line["left_out"] for line in told) + len(refused) == flood
+    assert {line["kind"] for line in reported} == {"request code not supported"}
+    assert {line["most_from"] for line in reported} == {"127.0.0.1"}
+    assert sum(line["left_out"] for line in reported) + len(refused) == flood

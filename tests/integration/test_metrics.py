@@ -84,9 +84,9 @@ OF_SLAVES = {
 
 
 def names_of(server: Server) -> set[str]:
-    told = {metric.name for metric in METRICS.values() if server in metric.servers} - OF_SLAVES
+    reported = {metric.name for metric in METRICS.values() if server in metric.servers} - OF_SLAVES
     # Only where TLS is served, and where access control is on.
-    return {name for name in told if not name.startswith(("cometmq_tls_", "cometmq_access_"))}
+    return {name for name in reported if not name.startswith(("cometmq_tls_", "cometmq_access_"))}
 
 
 def check_catalogue(text: str, server: Server) -> None:
@@ -147,32 +147,32 @@ async def test_a_broker_tells_what_goes_in_and_out_and_how_far_groups_are_behind
                 status, text = await get(address, "/metrics")
                 assert status == 200
                 check_catalogue(text, Server.BROKER)
-                told = parsed(text)
+                reported = parsed(text)
                 pair = {"consumer_group": "billing", "topic": "orders"}
-                assert value(told, "rocketmq_messages_in_total", topic="orders") == 105
-                assert value(told, "cometmq_put_latency_seconds_count", topic="orders") == 3
-                assert value(told, "rocketmq_message_size_count", topic="orders") == 3
-                assert value(told, "rocketmq_producer_connections") == 1
-                assert value(told, "rocketmq_consumer_connections", consume_mode="push") == 1
-                assert value(told, "rocketmq_rpc_latency_count", request_code="heart_beat") >= 1
-                assert value(told, "cometmq_ready") == 1
-                assert value(told, "cometmq_connections") >= 2
+                assert value(reported, "rocketmq_messages_in_total", topic="orders") == 105
+                assert value(reported, "cometmq_put_latency_seconds_count", topic="orders") == 3
+                assert value(reported, "rocketmq_message_size_count", topic="orders") == 3
+                assert value(reported, "rocketmq_producer_connections") == 1
+                assert value(reported, "rocketmq_consumer_connections", consume_mode="push") == 1
+                assert value(reported, "rocketmq_rpc_latency_count", request_code="heart_beat") >= 1
+                assert value(reported, "cometmq_ready") == 1
+                assert value(reported, "cometmq_connections") >= 2
                 gate.set()
                 await until(lambda: sum(broker.offsets.queues("billing", "orders").values()) == 105)
-                told = await scraped(address)
-                assert value(told, "rocketmq_messages_out_total", **pair) == 105
-                assert value(told, "rocketmq_throughput_out_total", **pair) == value(
-                    told, "rocketmq_throughput_in_total", topic="orders"
+                reported = await scraped(address)
+                assert value(reported, "rocketmq_messages_out_total", **pair) == 105
+                assert value(reported, "rocketmq_throughput_out_total", **pair) == value(
+                    reported, "rocketmq_throughput_in_total", topic="orders"
                 )
-                assert value(told, "cometmq_get_latency_seconds_count", **pair) > 0
-                assert value(told, "rocketmq_consumer_lag_messages", **pair) == 0
+                assert value(reported, "cometmq_get_latency_seconds_count", **pair) > 0
+                assert value(reported, "rocketmq_consumer_lag_messages", **pair) == 0
             # The group is gone, and what is sent now waits for it.
             await producer.send(Message("orders", b"late"))
-            told = await scraped(address)
-            assert value(told, "rocketmq_consumer_lag_messages", **pair) == 1
-            assert value(told, "rocketmq_consumer_lag_latency", **pair) >= 0
-            assert value(told, "cometmq_consumer_queue_lag_messages", **pair) == 1
-            assert value(told, "rocketmq_consumer_ready_messages", **pair) == 1
+            reported = await scraped(address)
+            assert value(reported, "rocketmq_consumer_lag_messages", **pair) == 1
+            assert value(reported, "rocketmq_consumer_lag_latency", **pair) >= 0
+            assert value(reported, "cometmq_consumer_queue_lag_messages", **pair) == 1
+            assert value(reported, "rocketmq_consumer_ready_messages", **pair) == 1
             status, text = await get(address, "/lag/billing?topic=orders")
             lag = json.loads(text)
             assert (status, lag["lag"], lag["members"], lag["topic"]) == (200, 1, 0, "orders")
@@ -249,9 +249,9 @@ async def test_a_disk_that_fails_leaves_the_other_figures() -> None:
         monitoring = cluster.brokers[0].monitoring
         monitoring.machine_s = WAIT_S
         monitoring.machine.insert(0, fail)
-        told = parsed((await monitoring.scrape()).decode())
-        assert value(told, "process_cpu_seconds_total") > 0
-        assert value(told, "cometmq_disk_free_bytes") > 0
+        reported = parsed((await monitoring.scrape()).decode())
+        assert value(reported, "process_cpu_seconds_total") > 0
+        assert value(reported, "cometmq_disk_free_bytes") > 0
 
 
 async def test_an_error_is_counted_by_request_and_answer() -> None:
@@ -265,8 +265,10 @@ async def test_an_error_is_counted_by_request_and_answer() -> None:
             with pytest.raises(Exception, match="maxMessageSize"):
                 await producer.send(Message("small", b"x" * 100))
         assert sum(refused.values()) == 1
-        told = await scraped(broker.metrics_address)
-        assert value(told, "cometmq_refused_requests_total", response_code="message_illegal") == 1
+        reported = await scraped(broker.metrics_address)
+        assert (
+            value(reported, "cometmq_refused_requests_total", response_code="message_illegal") == 1
+        )
 
 
 async def test_a_scrape_of_many_topics_and_groups_is_bounded_and_made_in_small_steps() -> None:
@@ -291,7 +293,7 @@ async def test_a_scrape_of_many_topics_and_groups_is_bounded_and_made_in_small_s
             for topic in topics:
                 broker.offsets.keep(f"group-{group}", topic, 0, 0)
                 traffic.took(f"group-{group}", topic, 0, 1, 1, 100, traffic.monotonic())
-        told = await scraped(broker.metrics_address)
+        reported = await scraped(broker.metrics_address)
         for name, most in (
             ("rocketmq_messages_in_total", 20 + 1),
             ("cometmq_put_latency_seconds_count", 5 + 1),
@@ -300,15 +302,15 @@ async def test_a_scrape_of_many_topics_and_groups_is_bounded_and_made_in_small_s
             ("rocketmq_consumer_lag_messages", 2 * 30 + 1),
             ("cometmq_consumer_queue_lag_messages", 10 + 30 + 1),
         ):
-            assert 0 < len(told[name]) <= most, name
+            assert 0 < len(reported[name]) <= most, name
         # Nothing is lost in the sums.
-        assert value(told, "rocketmq_messages_in_total") == broker.store.appended_count == 200
-        assert value(told, "rocketmq_messages_out_total") == 100 * 100
-        assert value(told, "rocketmq_consumer_lag_messages") == 2 * 100 * 100
-        assert value(told, "cometmq_consumer_queue_lag_messages") == 2 * 100 * 100
-        assert value(told, "rocketmq_messages_in_total", topic=REST) == 200 - 20 * 2
-        assert value(told, "cometmq_metrics_left_out", what="metricsMaxTopics") == 100 - 20
-        assert value(told, "cometmq_metrics_left_out", what="metricsMaxPairs") >= 100 * 100 - 30
+        assert value(reported, "rocketmq_messages_in_total") == broker.store.appended_count == 200
+        assert value(reported, "rocketmq_messages_out_total") == 100 * 100
+        assert value(reported, "rocketmq_consumer_lag_messages") == 2 * 100 * 100
+        assert value(reported, "cometmq_consumer_queue_lag_messages") == 2 * 100 * 100
+        assert value(reported, "rocketmq_messages_in_total", topic=REST) == 200 - 20 * 2
+        assert value(reported, "cometmq_metrics_left_out", what="metricsMaxTopics") == 100 - 20
+        assert value(reported, "cometmq_metrics_left_out", what="metricsMaxPairs") >= 100 * 100 - 30
 
         # Between two pauses there is a topic, a pair or a line at most, never all of them.
         pairs = PairSlots()
@@ -375,10 +377,10 @@ async def test_a_name_server_tells_of_its_brokers() -> None:
         status, text = await get(server.metrics_address, "/metrics")
         assert status == 200
         check_catalogue(text, Server.NAMESRV)
-        told = parsed(text)
-        assert value(told, "cometmq_namesrv_brokers") == 1
-        assert value(told, "cometmq_namesrv_topics") > 1
-        assert value(told, "rocketmq_rpc_latency_count", request_code="register_broker") >= 1
+        reported = parsed(text)
+        assert value(reported, "cometmq_namesrv_brokers") == 1
+        assert value(reported, "cometmq_namesrv_topics") > 1
+        assert value(reported, "rocketmq_rpc_latency_count", request_code="register_broker") >= 1
         assert await get(server.metrics_address, "/health") == (200, "alive\n")
         assert await get(server.metrics_address, "/ready") == (200, "ready\n")
         assert (await get(server.metrics_address, "/lag/g"))[0] == 404

@@ -154,9 +154,9 @@ def test_the_next_supervisor_waits_for_the_brokers_of_one_that_was_killed(tmp_pa
             ) as process:
                 assert process.stdout is not None
                 assert process.stderr is not None
-                told = json.loads(process.stderr.readline())
-                assert told["event"].endswith("waiting for them to stop")
-                assert told["brokers"] == ["m-1"]
+                reported = json.loads(process.stderr.readline())
+                assert reported["event"].endswith("waiting for them to stop")
+                assert reported["brokers"] == ["m-1"]
                 kept.release()
                 lines = [process.stdout.readline() for _ in range(3)]
                 assert lines[2].startswith("All brokers boot success: 2"), lines
@@ -171,8 +171,8 @@ def test_what_cannot_be_is_refused_before_any_broker_runs(tmp_path: Path) -> Non
     with HeldPort(NEIGHBOURS) as held:
         file = configure(tmp_path, held.port)
         with socket.create_server(("127.0.0.1", held.port + 10)):
-            told = refused(file, "--processes", "2")
-        assert f"the broker m-1 cannot have its port {held.port + 10}: another process" in told
+            reported = refused(file, "--processes", "2")
+        assert f"the broker m-1 cannot have its port {held.port + 10}: another process" in reported
         file = configure(tmp_path, held.port, brokerNmae="x")
         assert "brokerNmae" in refused(file, "--processes", "2")
         assert not (tmp_path / "root").exists()
@@ -185,9 +185,9 @@ def test_what_cannot_be_is_refused_before_any_broker_runs(tmp_path: Path) -> Non
         # What only the broker itself finds.
         (tmp_path / "root" / "m-1" / "consumequeue").mkdir(parents=True)
         (tmp_path / "root" / "m-1" / "consumequeue" / "CURRENT").touch()
-        told = refused(file, "--processes", "2", "--log-file", str(tmp_path / "log"))
-        assert told.startswith("cometmq: m-1: ")
-        assert "RocksDB" in told
+        reported = refused(file, "--processes", "2", "--log-file", str(tmp_path / "log"))
+        assert reported.startswith("cometmq: m-1: ")
+        assert "RocksDB" in reported
         # The other began, and was stopped cleanly, or had not begun.
         assert not (tmp_path / "root" / "m-0" / "abort").exists()
         (tmp_path / "root" / "m-0").mkdir(exist_ok=True)

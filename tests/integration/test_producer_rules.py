@@ -182,14 +182,16 @@ def test_what_is_under_way_is_bounded_and_the_limit_is_named(
 def test_close_waits_for_what_was_sent_asynchronously(face: Face, name: str) -> None:
     producer = face.new_producer(name)
     face.started(producer)
-    told: list[Any] = []
+    reported: list[Any] = []
     bodies = [b"%d" % i for i in range(200)]
     for body in bodies:
-        sending = producer.send_async(Message(name, body), lambda result, _: told.append(result))
+        sending = producer.send_async(
+            Message(name, body), lambda result, _: reported.append(result)
+        )
         del sending
     producer.close()
-    assert all(result.status is SendStatus.SEND_OK for result in told)
-    assert len(told) == 200
+    assert all(result.status is SendStatus.SEND_OK for result in reported)
+    assert len(reported) == 200
     received = Received()
     face.consumer(name, name, received.handle, consume_from=FIRST)
     assert sorted(m.body for m in received.wait_for(200)) == sorted(bodies)

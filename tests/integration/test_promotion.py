@@ -129,8 +129,8 @@ def test_a_first_message_that_waits_has_a_route_after_a_switch(kind: str, how: s
     async def story(cluster: Cluster) -> None:
         await in_step(cluster)
         clients = Producer("shop", namesrv=cluster.namesrv)
-        tellers = TransactionProducer("tellers", Hesitant(), namesrv=cluster.namesrv)
-        async with clients as producer, tellers as teller:
+        reporters = TransactionProducer("tellers", Hesitant(), namesrv=cluster.namesrv)
+        async with clients as producer, reporters as teller:
             if kind == "delayed":
                 sent = await producer.send(Message("first", b"1", delay_level=4))
             elif kind == "timed":
@@ -382,9 +382,9 @@ def test_a_roll_back_that_was_answered_is_not_asked_for_after_a_kill(flush: str)
                 asked.append(message.body)
                 return LocalTransactionState.COMMIT
 
-        tellers = TransactionProducer("tellers", Tellers(), namesrv=cluster.namesrv)
+        reporters = TransactionProducer("tellers", Tellers(), namesrv=cluster.namesrv)
         remoting = RemotingClient(network=current().network)
-        async with tellers as teller:
+        async with reporters as teller:
             for number in range(40):
                 sent = await teller.send_in_transaction(Message("t", b"%d" % number))
                 assert sent.offset_msg_id is not None

@@ -88,10 +88,10 @@ def test_a_request_to_a_topic_made_on_demand(
 def test_requests_in_the_background(face: Face, name: str, replier: list[MessageExt]) -> None:
     create_topic(face, name)
     producer = face.producer(name)
-    told: list[tuple[Any, Any]] = []
+    reported: list[tuple[Any, Any]] = []
 
     def callback(reply: Any, error: Any) -> None:
-        told.append((reply, error))
+        reported.append((reply, error))
 
     def outcome(future: Any) -> Any:
         return future.result(WAIT_S) if hasattr(future, "result") else future
@@ -104,9 +104,9 @@ def test_requests_in_the_background(face: Face, name: str, replier: list[Message
     assert (replier[0].broker_name, replier[0].queue_id) == ("broker-a", 2)
     with pytest.raises(RequestTimeoutError, match="no reply came within 3000 ms"):
         outcome(producer.request_async(ask(name, b"silence"), callback, timeout_ms=SENT_BY_MS))
-    eventually(lambda: len(told) == 2)
-    assert told[0] == (reply, None)
-    assert isinstance(told[1][1], RequestTimeoutError)
+    eventually(lambda: len(reported) == 2)
+    assert reported[0] == (reply, None)
+    assert isinstance(reported[1][1], RequestTimeoutError)
 
 
 def test_many_at_a_time_are_told_apart(face: Face, name: str, replier: list[MessageExt]) -> None:

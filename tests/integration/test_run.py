@@ -127,8 +127,8 @@ def test_a_signal_under_load_loses_and_repeats_nothing(
         with running(program, namesrv, name, done) as process:
             until(process, done, enough)
             process.send_signal(number)
-            told, complaints = process.communicate(timeout=PROCESS_WAIT_S)
-        assert (process.returncode, told) == (0, "drained\n"), complaints
+            reported, complaints = process.communicate(timeout=PROCESS_WAIT_S)
+        assert (process.returncode, reported) == (0, "drained\n"), complaints
     sending.join()
     face.close()
     assert sorted(lines(done)) == sorted(["first", *map(str, range(COUNT))])

@@ -221,8 +221,8 @@ def test_a_slave_says_what_javas_says_of_itself() -> None:
             answer = await ask(broker, requests.GET_BROKER_RUNTIME_INFO.command(NoHeader()))
             assert decode_body(bytes(answer.body), KVTable).table["brokerActive"] == active
         answer = await ask(cluster.slaves[0], requests.GET_BROKER_HA_STATUS.command(NoHeader()))
-        told = decode_body(bytes(answer.body), HARuntimeInfo).ha_client_runtime_info
-        assert told.master_flush_offset == 0
+        reported = decode_body(bytes(answer.body), HARuntimeInfo).ha_client_runtime_info
+        assert reported.master_flush_offset == 0
 
     play(story)
 
@@ -790,10 +790,10 @@ def test_a_former_master_with_messages_of_its_own_serves_no_reads_as_a_slave() -
             RequestCode.GET_MIN_OFFSET,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
         ):
-            told = await ask(former, RemotingCommand(code, ext=place))
-            assert told.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            told = await ask(cluster.slaves[0], RemotingCommand(code, ext=place))
-            assert told.code == ResponseCode.SUCCESS
+            reported = await ask(former, RemotingCommand(code, ext=place))
+            assert reported.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            reported = await ask(cluster.slaves[0], RemotingCommand(code, ext=place))
+            assert reported.code == ResponseCode.SUCCESS
         assert (await ask(cluster.slaves[0], pull(1))).code == ResponseCode.SUCCESS
 
         # Nor when the master is away, and not even after a restart.

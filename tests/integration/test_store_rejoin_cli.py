@@ -58,23 +58,26 @@ def test_a_former_master_is_mended_and_goes_on_behind_the_new_one(
     former, running = parted
     master = running.broker.store
     before = (former.root / "queues.json").read_bytes()
-    status, told = called("rejoin", former.root, "--master", running.address)
+    status, reported = called("rejoin", former.root, "--master", running.address)
     assert status == 1
-    assert "12 records" in told
+    assert "12 records" in reported
     assert (
-        f"To do it: cometmq store rejoin {former.root} --master {running.address} --write" in told
+        f"To do it: cometmq store rejoin {former.root} --master {running.address} --write"
+        in reported
     )
     assert (former.root / "queues.json").read_bytes() == before
-    status, told = called(
+    status, reported = called(
         "rejoin", former.root, "--master", running.address, "--write", "-o", "json"
     )
-    done = json.loads(told)
+    done = json.loads(reported)
     assert (status, done["done"], done["records"]) == (0, True, 12)
-    status, told = called("dump", done["keptIn"])
-    assert [json.loads(line)["body"].split()[0] for line in told.splitlines()] == ["former"] * 12
-    status, told = called("rejoin", former.root, "--master", running.address)
+    status, reported = called("dump", done["keptIn"])
+    assert [json.loads(line)["body"].split()[0] for line in reported.splitlines()] == [
+        "former"
+    ] * 12
+    status, reported = called("rejoin", former.root, "--master", running.address)
     assert status == 0
-    assert "it needs no mending" in told
+    assert "it needs no mending" in reported
     store = former.open()
     assert store.commit_log.end == done["from"]
 
@@ -126,11 +129,13 @@ def test_a_whole_log_is_not_cut_off_for_a_master_that_has_none_of_it_unless_told
     fill(only.open(), 40, "mine")
     only.close()
     with OwnBroker(nameless(), empty.config) as running:
-        status, told = called("rejoin", only.root, "--master", running.address, "--write")
+        status, reported = called("rejoin", only.root, "--master", running.address, "--write")
         assert status == 1
-        assert "Nothing was changed" in told
-        assert "--write --all" in told
+        assert "Nothing was changed" in reported
+        assert "--write --all" in reported
         assert not list(only.root.glob("rejoin-*"))
-        status, told = called("rejoin", only.root, "--master", running.address, "--write", "--all")
+        status, reported = called(
+            "rejoin", only.root, "--master", running.address, "--write", "--all"
+        )
         assert status == 0
         assert len(list(only.root.glob("rejoin-*"))) == 1

@@ -149,8 +149,12 @@ def test_one_that_dies_at_each_start_is_told_of_and_tried_again(supervise: Super
     dies = "import sys; sys.exit('no such thing')"
     with supervise({"a": SERVES, "b": dies}) as run:
         hopeless = "broker dies at each start; the supervisor goes on trying"
-        [told] = eventually(lambda: run.log.exists() and run.events(event=hopeless))
-        assert (told["broker"], told["deaths"], told["longest_pause_s"]) == ("b", 5, 0.1)
+        [reported] = eventually(lambda: run.log.exists() and run.events(event=hopeless))
+        assert (reported["broker"], reported["deaths"], reported["longest_pause_s"]) == (
+            "b",
+            5,
+            0.1,
+        )
         eventually(lambda: len(run.events(event="broker ended", how="status 1")), lambda n: n > 7)
         assert run.events(event="no such thing", logger="stderr", broker="b")
         assert is_running(run.pid_of("a"))

@@ -52,10 +52,10 @@ class Observed:
         return [span for span in self.spans_told.get_finished_spans() if span.name == name]
 
     def points(self, name: str) -> list[Any]:
-        told = self._reader.get_metrics_data()
+        reported = self._reader.get_metrics_data()
         return [
             point
-            for resource in (told.resource_metrics if told is not None else ())
+            for resource in (reported.resource_metrics if reported is not None else ())
             for scope in resource.scope_metrics
             for metric in scope.metrics
             if metric.name == name
@@ -69,9 +69,9 @@ class Observed:
 
 @pytest.fixture
 def observed() -> Iterator[Observed]:
-    told = Observed()
-    yield told
-    told.close()
+    reported = Observed()
+    yield reported
+    reported.close()
 
 
 class Breaks(RpcHook):

@@ -168,9 +168,9 @@ def test_the_file_is_for_its_owner_and_no_request_and_no_log_shows_a_secret() ->
                 await bring_users(client, cluster)
                 configured = await client.brokers.config(broker=MASTER)
                 at_namesrv = await client.name_servers.config()
-        for told in (configured, at_namesrv, logs):
+        for reported in (configured, at_namesrv, logs):
             for secret in ("admin-secret", "inner-secret", "shop-secret"):
-                assert secret not in repr(told)
+                assert secret not in repr(reported)
         path = users_at(cluster, MASTER).path
         files = cluster.broker(MASTER).parts.files
         assert files.permissions(path) == 0o600
@@ -297,14 +297,14 @@ def test_a_slave_whose_master_refuses_it_says_so_and_keeps_what_it_has() -> None
                 await client.access.update_user("inner", password="rotated", broker=MASTER)
                 await client.access.delete_user("billing", broker=MASTER)
                 await asyncio.sleep(60)
-            told = [
+            reported = [
                 line
                 for line in logs
                 if line["event"] == "not copied from the master" and line["what"] == "tables"
             ]
-            assert len(told) == 1
-            assert "check signature failed" in told[0]["reason"]
-            assert "innerClientAuthenticationCredentials" in told[0]["remedy"]
+            assert len(reported) == 1
+            assert "check signature failed" in reported[0]["reason"]
+            assert "innerClientAuthenticationCredentials" in reported[0]["remedy"]
             assert "billing" in users_at(cluster, SLAVE).book.users
             await client.access.update_user("inner", password="inner-secret", broker=MASTER)
             await are_copied(cluster)

@@ -42,16 +42,16 @@ async def connect(cluster: Cluster, node: str, port: int = 10911) -> None:
 
 
 @pytest.mark.parametrize("told", ["127.0.0.1", "::1", "localhost", "[::1]"])
-def test_a_loopback_address_is_told_once_for_each_network(told: str) -> None:
+def test_a_loopback_address_is_told_once_for_each_network(reported: str) -> None:
     async def scene(cluster: Cluster) -> None:
         for _ in range(3):
             await connect(cluster, "app-1")
         await connect(cluster, "app-2")
 
-    lines = play(scene, brokerIP1=told, bindAddress="0.0.0.0")
+    lines = play(scene, brokerIP1=reported, bindAddress="0.0.0.0")
     # All nodes are in one network, and the first of them is the name server.
     [line] = [line for line in lines if line["event"] == WARNING]
-    assert line["advertised"] == ("[::1]:10911" if "::" in told else f"{told}:10911")
+    assert line["advertised"] == ("[::1]:10911" if "::" in reported else f"{reported}:10911")
     assert "brokerIP1" in line["remedy"]
     assert len([line for line in lines if line["event"] == NAMESRV_WARNING]) == 1
 

@@ -610,10 +610,10 @@ def test_a_fault_that_nobody_knows_is_named_with_its_line_and_what_may_be_meant(
     async def main(cluster: Any) -> None:
         with pytest.raises(AttributeError) as caught:
             cluster.blackhol("main", "broker-a")
-        told = str(caught.value)
-        assert "no fault or method blackhol, asked for at " in told
-        assert "test_virtual_faults.py:" in told
-        assert told.endswith("did you mean blackhole?")
+        reported = str(caught.value)
+        assert "no fault or method blackhol, asked for at " in reported
+        assert "test_virtual_faults.py:" in reported
+        assert reported.endswith("did you mean blackhole?")
         with pytest.raises(AttributeError, match=r"explode, asked for at .*; its faults are "):
             cluster.explode()
         assert not hasattr(cluster, "_explode")

@@ -268,10 +268,10 @@ def test_a_broker_tells_what_is_no_name_server_and_registers_with_the_others(kin
                 cluster.broker("broker-a").config.namesrv_addr = f"{address};{cluster.namesrv}"
                 await asyncio.sleep(300)
             assert brokers_known(cluster) == [{"broker-a"}] * 2
-            told = [each["reason"] for each in lines if each.get("name_server") == address]
-            assert re.search(STRANGERS[kind], told[0])
+            reported = [each["reason"] for each in lines if each.get("name_server") == address]
+            assert re.search(STRANGERS[kind], reported[0])
             # One line for an outage, or one for each period.
-            assert len(told) <= 11
+            assert len(reported) <= 11
             assert len([each for each in lines if each["log_level"] == "warning"]) <= 25
 
     play(scene, name_servers=2)

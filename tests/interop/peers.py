@@ -674,8 +674,8 @@ class JavaBroker(JavaServer):
             self._answers_since = None
             return False
         _, _, port = self.address.rpartition(":")
-        told = f"{self.config()['brokerIP1']}:{port}"
-        if broker_registered(self.namesrv, self.broker_name, self.tls, address=told):
+        reported = f"{self.config()['brokerIP1']}:{port}"
+        if broker_registered(self.namesrv, self.broker_name, self.tls, address=reported):
             return True
         now = time.monotonic()
         self._answers_since = self._answers_since or now

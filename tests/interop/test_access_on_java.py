@@ -254,7 +254,9 @@ def test_verdicts_are_those_of_our_broker(
                 answers = ask_all(
                     java.broker, [as_actor(variant.sample, actor) for actor in ours.actors]
                 )
-                let_in = {case.case for case, told in answers if told.verdict is Verdict.LET_IN}
+                let_in = {
+                    case.case for case, reported in answers if reported.verdict is Verdict.LET_IN
+                }
                 more = let_in - {ACTORS_OWNER.name} - variant.let_in(acl)
                 assert bool(more) == (acl == 1 and bool(variant.java_1)), (variant.name, answers)
                 assert let_in > variant.let_in(acl), (variant.name, answers)
@@ -311,19 +313,19 @@ def test_whoever_is_not_let_in_is_told_why(guarded: Guarded, name: str, who: str
         producer.send(Message(name, b"makes the topic"))
     credentials, remedy = DENIED[who]
     options = replace(guarded, credentials=credentials).options
-    told: list[str] = []
+    reported: list[str] = []
 
     with (
         cometmq.Producer(name, retry_times=0, **options) as producer,
         pytest.raises(AccessDeniedError, match=remedy) as send,
     ):
         producer.send(Message(name, b"x"), timeout_ms=LONG_MS)
-    told.append(str(send.value))
+    reported.append(str(send.value))
     consumer = cometmq.PushConsumer(name, lambda _: ConsumeResult.SUCCESS, **options)
     consumer.subscribe(name)
     with pytest.raises(AccessDeniedError, match=remedy) as start:
         consumer.start()
-    told.append(str(start.value))
+    reported.append(str(start.value))
     consumer.close()
     polling = cometmq.LitePullConsumer(name, **options)
     polling.subscribe(name)
@@ -335,10 +337,10 @@ def test_whoever_is_not_let_in_is_told_why(guarded: Guarded, name: str, who: str
         if who != "not allowed":  # of these codes Java asks for the signature only
             with pytest.raises(AccessDeniedError, match=remedy) as ask:
                 reader.offsets(queues)
-            told.append(str(ask.value))
+            reported.append(str(ask.value))
             with pytest.raises(AccessDeniedError, match=remedy):
                 list(reader.read(queues[0], 0, 1))
-    assert not any(credentials and credentials.secret_key in text for text in told)
+    assert not any(credentials and credentials.secret_key in text for text in reported)
 
 
 def test_a_guest_may_do_what_it_is_allowed(guarded: Guarded) -> None:

@@ -76,8 +76,8 @@ class Servers(NamedTuple):
     def as_owner(self, server: str, code: int, ext: dict[str, str], body: bytes = b"") -> None:
         question = Question("owner", code, signed(ext, body, OWNER.credentials), body)
         with self.guarded.connecting():
-            [(_, told)] = ask_all(self.guarded.address(server), [question])
-        assert told.code == 0, told
+            [(_, reported)] = ask_all(self.guarded.address(server), [question])
+        assert reported.code == 0, reported
 
     def put_account(self, who: Credentials, *, allowed: bool) -> None:
         """Have both servers know an account that may use all but what is denied, or nothing."""
@@ -181,9 +181,9 @@ def servers(request: pytest.FixtureRequest) -> Servers:
 def _knows(servers: Servers, who: Credentials) -> tuple[bool, bool]:
     """Whether the name server lets the account in, and whether the broker does."""
     question = Question("app", 105, signed({"topic": "any"}, b"", who), b"")
-    [(_, told)] = ask_all(servers.guarded.address("namesrv"), [question])
+    [(_, reported)] = ask_all(servers.guarded.address("namesrv"), [question])
     [(_, at_broker)] = ask_all(servers.guarded.address("broker"), [_of_group(who)])
-    return told.code == 17, at_broker.code not in (1, 16)
+    return reported.code == 17, at_broker.code not in (1, 16)
 
 
 def _of_group(who: Credentials) -> Question:
@@ -432,13 +432,13 @@ def test_mqadmin_of_4_9_administers_accounts(servers: Servers) -> None:
         rights = ("-t", "some-topic=PUB|SUB", "-g", "some-group=SUB", "-i", "DENY", "-u", "SUB")
         assert "success" in tools.done("updateAclConfig", "-b", broker, *keys, *rights)
         [question] = [Question("", 30, signed(_MAX_OFFSET, b"", made), b"")]
-        [(_, told)] = ask_all(broker, [question])
-        assert told.code != 1, told
+        [(_, reported)] = ask_all(broker, [question])
+        assert reported.code != 1, reported
         assert "broker-a" in tools.done("clusterAclConfigVersion", "-c", "DefaultCluster")
         assert "success" in tools.done("updateGlobalWhiteAddr", "-b", broker, "-g", "10.99.99.*")
         assert "success" in tools.done("deleteAccessConfig", "-b", broker, "-a", made.access_key)
-        [(_, told)] = ask_all(broker, [question])
-        assert "No acl config for" in told.remark
+        [(_, reported)] = ask_all(broker, [question])
+        assert "No acl config for" in reported.remark
 
 
 def test_mqadmin_of_5_3_administers_users_and_policies_over_tls(encrypted: Servers) -> None:
@@ -459,13 +459,13 @@ def test_mqadmin_of_5_3_administers_users_and_policies_over_tls(encrypted: Serve
         assert "Topic:some-topic" in tools.done("getAcl", *at, *subject)
         made = Credentials("made-by-mqadmin", "secret-by-mqadmin")
         question = Question("", 30, signed(_MAX_OFFSET, b"", made), b"")
-        [(_, told)] = ask_all(broker, [question])
-        assert told.code != 16, told
+        [(_, reported)] = ask_all(broker, [question])
+        assert reported.code != 16, reported
         tools.done("updateAcl", *at, *subject, *resource[:5], "Deny")
         assert "Deny" in tools.done("listAcl", *at, "-s", "made-by")
-        [(_, told)] = ask_all(broker, [question])
-        assert "the decision is deny" in told.remark
+        [(_, reported)] = ask_all(broker, [question])
+        assert "the decision is deny" in reported.remark
         tools.done("deleteAcl", *at, *subject)
         tools.done("deleteUser", *at, *who)
-        [(_, told)] = ask_all(broker, [question])
-        assert "is not found" in told.remark
+        [(_, reported)] = ask_all(broker, [question])
+        assert "is not found" in reported.remark

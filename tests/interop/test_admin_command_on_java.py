@@ -99,6 +99,6 @@ def test_a_master_without_slaves_tells_so(
     if line == "4.9":
         assert "does not know the request" in commands.refused("haStatus", "-b", address)
         return
-    told = commands.json("haStatus", "-b", address)[address]
-    assert told["SlaveNum"] == 0
-    assert told["MasterCommitLogMaxOffset"] >= 0
+    reported = commands.json("haStatus", "-b", address)[address]
+    assert reported["SlaveNum"] == 0
+    assert reported["MasterCommitLogMaxOffset"] >= 0

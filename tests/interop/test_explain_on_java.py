@@ -68,9 +68,9 @@ def namesrv(request: pytest.FixtureRequest) -> str:
 
 
 def test_what_java_does_not_tell_is_said(admin: Any, address: str, topic: str) -> None:
-    assert admin.explain.disk().causes == (Cause.NOT_TOLD,)
+    assert admin.explain.disk().causes == (Cause.NOT_REPORTED,)
     found = admin.explain.restart()
-    assert found.causes == (Cause.NOT_TOLD, Cause.NO_OTHER_BROKER)
+    assert found.causes == (Cause.NOT_REPORTED, Cause.NO_OTHER_BROKER)
     assert found.costs[address].clean_bytes is None
     assert admin.explain.write(topic).causes == (Cause.ACCEPTED,)
     admin.topics.update(topic, permission=4)

@@ -137,9 +137,12 @@ def watched(
 
 def _has_committed(at: Place) -> bool:
     group = at.words["group"]
-    told = at.ask(CONSUME_STATS, {"consumerGroup": group}).decode()
-    known = re.findall(r'"consumerOffset":(-?\d+)', told)
-    return f"%RETRY%{group}" in told and sorted(known) == ["0", *[str(COUNT // QUEUES)] * QUEUES]
+    reported = at.ask(CONSUME_STATS, {"consumerGroup": group}).decode()
+    known = re.findall(r'"consumerOffset":(-?\d+)', reported)
+    return f"%RETRY%{group}" in reported and sorted(known) == [
+        "0",
+        *[str(COUNT // QUEUES)] * QUEUES,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -257,8 +260,8 @@ def test_rates_of_topics_and_groups_are_counted_as_at_java(tools: Tools, tmp_pat
         wait_s=JVM_WAIT_S,
         pause_s=1.0,
     )
-    for told in rows:
+    for reported in rows:
         # All are behind by what was sent but for the one that was consumed.
-        assert int(told[2]) >= 0
-        assert float(told[3]) <= int(told[5])
-        assert float(told[4]) <= int(told[6])
+        assert int(reported[2]) >= 0
+        assert float(reported[3]) <= int(reported[5])
+        assert float(reported[4]) <= int(reported[6])

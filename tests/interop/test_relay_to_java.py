@@ -140,14 +140,14 @@ def go_back(scene: Scene) -> None:
 
 
 def test_a_java_consumer_tells_of_itself(scene: Scene) -> None:
-    def told() -> dict[int, int]:
+    def reported() -> dict[int, int]:
         status = scene.ask(STATUS, topic=scene.topic, group=scene.topic)
         assert status.code == 0
         (offsets,) = decode_body(status.body, Statuses)["consumerTable"].values()
         return {json.loads(bean)["queueId"]: offset for bean, offset in offsets.items()}
 
     # The client notes a message as consumed a moment after its listener had it.
-    eventually(lambda: told().get(0) == COUNT)
+    eventually(lambda: reported().get(0) == COUNT)
     info = scene.ask(INFO, consumerGroup=scene.topic, clientId=scene.client_id, jstackEnable="true")
     assert info.code == 0
     for part in (b'"PROP_CONSUME_TYPE":"CONSUME_PASSIVELY"', b"jstack", scene.topic.encode()):

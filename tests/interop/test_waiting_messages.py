@@ -131,12 +131,12 @@ def delays(place: Place) -> None:
         received = messages(consumer.finish())
     assert Counter(map(index_of, received)) == Counter(range(count + 1))
     waits = list(DELAYS.values())
-    for message, told in ((by_index(received)[event["index"]][0], event) for event in sent):
-        check_content(message, told)
-        assert message["queueId"] == told["queueId"]
-        if told["index"] < count:
+    for message, reported in ((by_index(received)[event["index"]][0], event) for event in sent):
+        check_content(message, reported)
+        assert message["queueId"] == reported["queueId"]
+        if reported["index"] < count:
             waited_ms = message["storeTimestamp"] - message["bornTimestamp"]
-            assert waited_ms >= waits[told["index"] % len(DELAYS)] - CLOCKS_APART_MS
+            assert waited_ms >= waits[reported["index"] % len(DELAYS)] - CLOCKS_APART_MS
         if "TIMER_DELIVER_MS" in message["properties"]:
             assert message["storeTimestamp"] >= int(message["properties"]["TIMER_DELIVER_MS"])
 

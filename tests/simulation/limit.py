@@ -34,7 +34,7 @@ def limited(what: str, limit_s: float, *, grace_s: float = GRACE_S) -> Iterator[
     If the block has not ended `grace_s` after that, the process ends with status 3. `what` names the
     run in what is said.
     """
-    told = f"{what} did not end within {limit_s:g} s of real time (--limit)"
+    reported = f"{what} did not end within {limit_s:g} s of real time (--limit)"
     fired = False
 
     def on_alarm(_number: int, frame: FrameType | None) -> None:
@@ -42,11 +42,12 @@ def limited(what: str, limit_s: float, *, grace_s: float = GRACE_S) -> Iterator[
         where = "".join(traceback.format_stack(frame)[-_FRAMES:])
         if fired:
             os.write(
-                2, f"{told}, nor {grace_s:g} s after it was interrupted; it is at\n{where}".encode()
+                2,
+                f"{reported}, nor {grace_s:g} s after it was interrupted; it is at\n{where}".encode(),
             )
             os._exit(3)
         fired = True
-        raise RunTooLongError(f"{told}; it was at\n{where}")
+        raise RunTooLongError(f"{reported}; it was at\n{where}")
 
     before = signal.signal(signal.SIGALRM, on_alarm)
     signal.setitimer(signal.ITIMER_REAL, limit_s, grace_s)

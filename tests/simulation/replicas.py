@@ -155,10 +155,10 @@ class Replicas:
                 former_end=None if former is None else former.end,
             )
             self._former[server] = log
-            told = msgspec.structs.replace(seen, at_s=0.0, kept=0, former_end=0)
-            if self._told.get(server) == told and seen.kept == seen.former_end and not again:
+            reported = msgspec.structs.replace(seen, at_s=0.0, kept=0, former_end=0)
+            if self._told.get(server) == reported and seen.kept == seen.former_end and not again:
                 continue
-            self._told[server] = told
+            self._told[server] = reported
             self._stage.record(seen)
             if again and self._is_up(server):
                 self._look_at_table(broker, server)

@@ -136,7 +136,7 @@ def test_one_seed_gives_one_history_in_each_process() -> None:
         f"with m.quiet(): print(t.digest(t.run(t.draw(1, hours={HOURS})).history))"
     )
     # This process hashes in a way of its own.
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", program],
         cwd=REPO,
         env={**os.environ, "PYTHONHASHSEED": "1"},
@@ -145,7 +145,7 @@ def test_one_seed_gives_one_history_in_each_process() -> None:
         timeout=PROCESS_S,
         check=False,
     )
-    assert told.stdout.strip() == digest(first), told.stderr
+    assert reported.stdout.strip() == digest(first), reported.stderr
 
 
 def test_a_schedule_is_plain_data_that_follows_from_its_seed(tmp_path: Path) -> None:
@@ -222,12 +222,12 @@ def test_a_failing_seed_is_told_with_the_command_that_replays_it(
     monkeypatch.setattr(sys, "argv", ["simulation", *arguments])
     with pytest.raises(SystemExit) as ended:
         command_line.main()
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     assert ended.value.code == 1
-    assert "planted: it is always broken" in told
-    assert "make sim SEED=3 HOURS=0.02" in told
+    assert "planted: it is always broken" in reported
+    assert "make sim SEED=3 HOURS=0.02" in reported
     short = read(next(tmp_path.glob("*.json")))
-    assert f"--schedule {short.name}.json" in told
+    assert f"--schedule {short.name}.json" in reported
     assert len(short.faults) <= len(draw(3, hours=0.02).faults)
     assert run(short).kinds == {"planted"}
 

@@ -13,7 +13,7 @@ from typing import Any
 from tests.spark.sink_query import run_to_end
 
 
-def told(work: Any) -> str:
+def reported(work: Any) -> str:
     """Return Spark's error when `work` fails."""
     try:
         work()
@@ -46,7 +46,7 @@ def main(given: dict[str, Any]) -> None:
     progress = [str(query.lastProgress), str(query.recentProgress), str(query.status)]
 
     faults = {
-        name: told(lambda options=options: read(**options).count())
+        name: reported(lambda options=options: read(**options).count())
         for name, options in given["failing"].items()
     }
     spark.stop()

@@ -21,9 +21,9 @@ def of(spark: Any, messages: list[tuple[str, str, str | None, int]]) -> Any:
     return small_table(spark, messages, schema)
 
 
-def dealt_out(spark: Any, messages: Any, told: list[Row]) -> list[Row]:
+def dealt_out(spark: Any, messages: Any, reported: list[Row]) -> list[Row]:
     schema = "topic string, msg_id string, what string, time_ms bigint"
-    found = batch_ids.dealt_out(small_table(spark, told, schema), batch_ids.batches(messages))
+    found = batch_ids.dealt_out(small_table(spark, reported, schema), batch_ids.batches(messages))
     return sorted((tuple(row) for row in found.collect()), key=repr)
 
 
@@ -36,7 +36,7 @@ def test_evidence_of_a_batch_is_dealt_out_to_its_messages(spark: Any) -> None:
             ("refunds", "R", "B", 0),
         ],
     )
-    told: list[Row] = [
+    reported: list[Row] = [
         *(("orders", "B", "consumed 0", at) for at in range(3)),
         *(("orders", f"A{at}", "sent", None) for at in range(4)),
         ("orders", "B", "dead 0", None),
@@ -45,7 +45,7 @@ def test_evidence_of_a_batch_is_dealt_out_to_its_messages(spark: Any) -> None:
         ("orders", "UNKNOWN", "consumed 0", 9),
         ("refunds", "B", "consumed 0", 5),
     ]
-    assert dealt_out(spark, messages, told) == sorted(
+    assert dealt_out(spark, messages, reported) == sorted(
         [
             *(("orders", f"A{at}", "consumed 0", at) for at in range(3)),
             *(("orders", f"A{at}", "sent", None) for at in range(4)),
@@ -76,12 +76,12 @@ def test_messages_of_a_batch_that_are_consumed_together_are_as_many_consumptions
         "kind string, msg_id string, grp string, success boolean, time_ms bigint, request_id string"
     )
     # The second event of ALONE is one that was traced twice.
-    told = [("SubAfter", one, "g", True, 1, "R") for one in ("B", "B", "ALONE", "ALONE")]
+    reported = [("SubAfter", one, "g", True, 1, "R") for one in ("B", "B", "ALONE", "ALONE")]
     config = Config(topics=["orders"], groups=["g"])
     log: Any = None  # neither log nor what waits is asked
     evidence = Evidence(spark, config, log, {}, None, Namespace(None))
     known = batch_ids.known_ids(messages, batch_ids.batches(messages))
-    found = evidence.consumed_by_trace(small_table(spark, told, schema), known).collect()
+    found = evidence.consumed_by_trace(small_table(spark, reported, schema), known).collect()
     assert sorted(tuple(row) for row in found) == [
         ("orders", "ALONE", "consumed 0", 1),
         ("orders", "B", "consumed 0", 1),
@@ -92,8 +92,8 @@ def test_messages_of_a_batch_that_are_consumed_together_are_as_many_consumptions
 def test_an_id_that_a_message_has_for_itself_names_no_batch(spark: Any) -> None:
     """A client chooses its messages' ids, and so could take the evidence of others away."""
     messages = of(spark, [("orders", "MINE", "YOURS", 0), ("orders", "YOURS", None, 1)])
-    told: list[Row] = [("orders", "YOURS", "consumed 0", 1)]
-    assert dealt_out(spark, messages, told) == told
+    reported: list[Row] = [("orders", "YOURS", "consumed 0", 1)]
+    assert dealt_out(spark, messages, reported) == reported
     known = batch_ids.known_ids(messages, batch_ids.batches(messages)).collect()
     assert sorted(tuple(row) for row in known) == [
         ("orders", "MINE", False),

@@ -168,7 +168,7 @@ BASES: Final[dict[str, Row]] = {
 Found = tuple[str, str | None, str, bool, int]
 
 
-def found(spark: Any, rows: list[Row], told: Basis) -> list[list[Found]]:
+def found(spark: Any, rows: list[Row], reported: Basis) -> list[list[Found]]:
     """The differences of each row."""
     from pyspark.sql import functions as f
 
@@ -176,12 +176,12 @@ def found(spark: Any, rows: list[Row], told: Basis) -> list[list[Found]]:
         [(at, *(row[name] for name in NAMES)) for at, row in enumerate(rows)], f"at int, {SCHEMA}"
     )
     frame = frame.withColumn("store_time", f.timestamp_millis("store_ms"))
-    differences = frame.select("at", Differences(told).column().alias("all")).collect()
+    differences = frame.select("at", Differences(reported).column().alias("all")).collect()
     by_row = {row["at"]: [tuple(each) for each in row["all"]] for row in differences}
     return [by_row[at] for at in range(len(rows))]
 
 
-def told(sent_by: str = TRACE, consumed_by: str = LEDGER, **settings: Any) -> Basis:
+def reported(sent_by: str = TRACE, consumed_by: str = LEDGER, **settings: Any) -> Basis:
     config = Config(topics=["orders"], groups=["billing"], archive="/a", **settings)
     return Basis(
         config,
@@ -201,7 +201,7 @@ def test_each_cause_has_its_condition(spark: Any) -> None:
             rows.append(BASES.get(difference, WHOLE) | changed)
             wanted.append((difference, cause, explained))
     for row, (difference, cause, explained), differences in zip(
-        rows, wanted, found(spark, rows, told()), strict=True
+        rows, wanted, found(spark, rows, reported()), strict=True
     ):
         these = [each for each in differences if each[0] == difference]
         assert [each[2:4] for each in these] == [(cause, explained)], row
@@ -209,13 +209,13 @@ def test_each_cause_has_its_condition(spark: Any) -> None:
 
 def test_a_message_that_is_everywhere_differs_nowhere(spark: Any) -> None:
     late = {"log_count": 0, "queue_offset": 5}  # retention has taken it, the archive has it
-    for by in (told(), told(OFFSETS, OFFSETS)):
+    for by in (reported(), reported(OFFSETS, OFFSETS)):
         assert found(spark, [dict(WHOLE), WHOLE | late], by) == [[], []]
 
 
 def test_a_copy_is_consumed_with_the_message_that_it_is_a_copy_of(spark: Any) -> None:
     copy = WHOLE | {"copy": 2, "copies": 2, "consumed_0": 1, "is_resend": True}
-    (differences,) = found(spark, [copy], told())
+    (differences,) = found(spark, [copy], reported())
     assert differences == [
         ("stored twice", None, "sent again by its client", True, 1),
         ("stored, not consumed", "billing", "another copy of it was consumed", True, 1),
@@ -224,5 +224,5 @@ def test_a_copy_is_consumed_with_the_message_that_it_is_a_copy_of(spark: Any) ->
 
 @pytest.mark.parametrize("given", [{}, {"fail_on": ["dead-lettered"]}])
 def test_a_cause_that_is_not_accepted_explains_nothing(spark: Any, given: dict[str, Any]) -> None:
-    (differences,) = found(spark, [WHOLE | {"consumed_0": 0, "dead_0": 1}], told(**given))
+    (differences,) = found(spark, [WHOLE | {"consumed_0": 0, "dead_0": 1}], reported(**given))
     assert differences == [("stored, not consumed", "billing", "dead-lettered", not given, 1)]

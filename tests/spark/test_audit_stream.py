@@ -74,8 +74,8 @@ class Rounds:
         return audited(replace(self._context, clock=Later(ahead_s)), **self._settings)
 
     def _config(self, **more: Any) -> audit.Config:
-        told = {**self._settings, "mode": "stream", "state": str(self._state), **more}
-        return msgspec.convert(told, audit.Config)
+        reported = {**self._settings, "mode": "stream", "state": str(self._state), **more}
+        return msgspec.convert(reported, audit.Config)
 
 
 def state_of(path: Path) -> State:

@@ -48,7 +48,7 @@ def test_an_idle_query_commits_its_last_batch_for_its_group() -> None:
 def test_an_idle_query_repeats_a_commit_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group's lag stayed above zero until another message came."""
     commit = BlockingRangeReader.commit
-    failures = []
+    failures: list[Mapping[MessageQueue, int]] = []
 
     def failing_once(
         self: BlockingRangeReader, group: str, offsets: Mapping[MessageQueue, int]

@@ -43,7 +43,7 @@ def progressed(
         "metrics": {},
     }
     files = {**source, "endOffset": '{"logOffset": 3}', "latestOffset": '{"t": {"0": 9}}'}
-    told = {
+    reported = {
         "id": RUN % 0,
         "runId": RUN % run,
         "name": name,
@@ -60,7 +60,7 @@ def progressed(
         "processedRowsPerSecond": 1.0,
         "observedMetrics": {},
     }
-    return Event(progress=StreamingQueryProgress.fromJson(told))
+    return Event(progress=StreamingQueryProgress.fromJson(reported))
 
 
 def test_lag_by_queue_as_numbers_and_as_lines() -> None:

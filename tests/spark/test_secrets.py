@@ -104,9 +104,9 @@ def test_the_options_of_a_writer_travel_without_secrets(tmp_path: Path) -> None:
     given["checkpointLocation"] = str(tmp_path)
     with pytest.raises(
         IllegalArgumentError, match=r"the sink rocketmq .* give secretKeyFile"
-    ) as told:
+    ) as reported:
         SinkOptions(given | {"secretKey": SECRET}, streaming=True)
-    assert SECRET not in str(told.value)
+    assert SECRET not in str(reported.value)
     options = SinkOptions(given | {"secretKeyFile": str(tmp_path / "key")}, streaming=True)
     travels = pickle.dumps(options)
     assert SECRET.encode() not in travels

@@ -86,9 +86,9 @@ def test_a_query_names_metrics_and_labels_that_exist(query: str) -> None:
         ("vector(0)", "it names no metric"),
     ],
 )
-def test_a_query_that_could_bring_nothing_is_found(query: str, told: str) -> None:
+def test_a_query_that_could_bring_nothing_is_found(query: str, reported: str) -> None:
     (fault,) = faults(query)
-    assert fault.startswith(told)
+    assert fault.startswith(reported)
 
 
 @pytest.mark.parametrize("uid", DASHBOARDS)

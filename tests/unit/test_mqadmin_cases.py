@@ -32,20 +32,20 @@ def test_a_line_that_is_there_once_more_is_told() -> None:
 
 
 def test_two_outputs_that_say_nothing_are_no_success() -> None:
-    told = found(STATUS, "", "")
-    assert len(told) == 2
-    assert "at our servers it does not say '#QID'" in told[0]
+    reported = found(STATUS, "", "")
+    assert len(reported) == 2
+    assert "at our servers it does not say '#QID'" in reported[0]
 
 
 def test_an_error_at_one_of_them_is_told() -> None:
-    (told,) = failures(STATUS, 5, Printed("#QID", "boom"), Printed("#QID", ""))
-    assert "other errors: ours 'boom'" in told
+    (reported,) = failures(STATUS, 5, Printed("#QID", "boom"), Printed("#QID", ""))
+    assert "other errors: ours 'boom'" in reported
 
 
 def test_refusals_with_other_codes_are_told() -> None:
     ours, java = (Printed("", f"#QID CODE: {code}  DESC: no") for code in (26, 1))
-    (told,) = failures(STATUS, 5, ours, java)
-    assert "other errors" in told
+    (reported,) = failures(STATUS, 5, ours, java)
+    assert "other errors" in reported
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_refusals_with_other_codes_are_told() -> None:
     ],
 )
 def test_what_a_case_leaves_out_is_left_out_and_nothing_else(
-    case: Case, told: list[str] | None
+    case: Case, reported: list[str] | None
 ) -> None:
     whole = ["only at ours: b = 2", "only at Java's: c = 3"]
     ours, java = "a = 1\nd = 4\nb = 2", "a = 1\nd = 4\nc = 3"
-    assert found(case, ours, java) == (whole if told is None else told)
+    assert found(case, ours, java) == (whole if reported is None else reported)
 
 
 def test_what_brokers_of_4_9_do_otherwise_is_left_out_at_that_line_alone() -> None:
@@ -78,11 +78,13 @@ def test_a_refusal_without_its_reason_is_told() -> None:
     case = Case("addBroker", refused=RequestCode.ADD_BROKER)
     reason = REFUSED[RequestCode.ADD_BROKER]
     assert not list(failures(case, 5, Printed("", f"CODE: 3 DESC: {reason}"), None))
-    (told,) = failures(case, 5, Printed("", "CODE: 3 DESC: request type 902 not supported"), None)
-    assert "it does not say" in told
+    (reported,) = failures(
+        case, 5, Printed("", "CODE: 3 DESC: request type 902 not supported"), None
+    )
+    assert "it does not say" in reported
 
 
 def test_files_are_compared_field_by_field() -> None:
     ours, java = ("\n".join(fields({"a": {"b": [1, n]}})) for n in (2, 3))
-    told = list(unequal(Case("exportConfigs", says="x"), 5, ours, java))
-    assert told == ["only at ours: /a/b[] = 2", "only at Java's: /a/b[] = 3"]
+    reported = list(unequal(Case("exportConfigs", says="x"), 5, ours, java))
+    assert reported == ["only at ours: /a/b[] = 2", "only at Java's: /a/b[] = 3"]

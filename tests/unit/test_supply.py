@@ -56,8 +56,8 @@ def test_an_sbom_has_the_hashes_of_the_lock() -> None:
     sbom["completed"](made, lock, "1.2.0")
     assert made["metadata"]["component"]["version"] == "1.2.0"  # type: ignore[index]  # it is plain JSON
     references: Any = component["externalReferences"]
-    told = {one["hashes"][0]["content"] for one in references}
-    assert told == set(hashes[name, version])
+    reported = {one["hashes"][0]["content"] for one in references}
+    assert reported == set(hashes[name, version])
     assert sbom["licences"](component) == ["BSD-3-Clause"]
     assert sbom["licences"]({}) == ["unknown"]
 
@@ -71,13 +71,13 @@ def test_an_sbom_lists_the_scripts_that_the_console_brings() -> None:
         "dependencies": [{"ref": "root"}],
     }
     sbom["add_vendored"](made, vendored)
-    told = {
+    reported = {
         Path(file["name"]).name: file["hashes"][0]["content"]
         for component in made["components"]
         for file in component["components"]
     }
     there = [path for path in VENDOR.iterdir() if path.suffix in (".js", ".css")]
-    assert told == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in there}
+    assert reported == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in there}
     assert made["dependencies"][0]["dependsOn"] == [each["purl"] for each in made["components"]]
     for each in vendored:
         assert sbom["licences"](made["components"][vendored.index(each)]) == [each["licence"]]

@@ -54,8 +54,13 @@ def test_waiting_in_vain_says_for_what_and_what_was_seen() -> None:
     bodies = [b"one", b"two"]
     with pytest.raises(AssertionError) as failure:
         eventually(lambda: len(bodies) == 3, wait_s=0, note="seed 17")
-    told = ("lambda: len(bodies) == 3", "last seen: False", "bodies = [b'one', b'two']", "seed 17")
-    for part in told:
+    reported = (
+        "lambda: len(bodies) == 3",
+        "last seen: False",
+        "bodies = [b'one', b'two']",
+        "seed 17",
+    )
+    for part in reported:
         assert part in str(failure.value)
 
     def fails() -> int:

@@ -26,7 +26,7 @@ from cometmq.console.refusals import Refused
 from cometmq.console.users.audit import action_id
 from cometmq.console.users.sessions import Note
 from cometmq.console.views.fields import Bound, too_long
-from cometmq.console.views.rendering import render, told, words
+from cometmq.console.views.rendering import localized, render, words
 from cometmq.console.watching.asking import for_a_page
 from cometmq.console.web.cookies import cookies_of
 from cometmq.errors import CometMQError, ServersFailedError
@@ -349,14 +349,16 @@ async def _performed(
         outcome = await action.perform() or Outcome("")
     except ServersFailedError as error:
         await write("failed", str(error))
-        lines = [f"{server}: {told(request, reason)}" for server, reason in error.errors.items()]
-        return Note(f"{name}: {told(request, error)}", failed=True, lines=lines)
+        lines = [
+            f"{server}: {localized(request, reason)}" for server, reason in error.errors.items()
+        ]
+        return Note(f"{name}: {localized(request, error)}", failed=True, lines=lines)
     except (CometMQError, OSError) as error:
         console_of(request).limit_hits.note(error)
         # An OSError here is about a file that the action writes; those of the audit log come from
         # `write`.
         await write("failed", str(error))
-        return Note(f"{name}: {told(request, error)}", failed=True)
+        return Note(f"{name}: {localized(request, error)}", failed=True)
     except BaseException:
         await write("failed", "the console failed or was stopped, see its log; a part may be done")
         raise

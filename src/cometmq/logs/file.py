@@ -37,7 +37,7 @@ class LogFile:
         self._fd = -1
         self._inode = (-1, -1)
         self._fault: str | None = None
-        self._told: str | None = None
+        self._reported: str | None = None
         try:
             self._open()
         except OSError as error:
@@ -66,8 +66,8 @@ class LogFile:
 
     def new_fault(self) -> str | None:
         """Return why full files cannot be renamed, once for each reason."""
-        fault, told, self._told = self._fault, self._told, self._fault
-        return fault if fault != told else None
+        fault, reported, self._reported = self._fault, self._reported, self._fault
+        return fault if fault != reported else None
 
     def _has_moved(self) -> bool:
         try:

@@ -49,7 +49,7 @@ _BUSY: Final = "SYSTEM_BUSY: clients try again"
 _ERROR: Final = "SYSTEM_ERROR"
 _WRONG: Final = "INVALID_PARAMETER"
 _CLOSED: Final = "the connection is closed"
-_TOLD: Final = "the peer gets the reason, and the connection is closed"
+_REPORTED: Final = "the peer gets the reason, and the connection is closed"
 _ILLEGAL: Final = "MESSAGE_ILLEGAL"
 
 
@@ -138,17 +138,17 @@ _declare(
 # -- bytes --
 
 _declare(
-    "com.rocketmq.remoting.frameMaxLength", "bytes", "One frame: header and body.", _TOLD,
+    "com.rocketmq.remoting.frameMaxLength", "bytes", "One frame: header and body.", _REPORTED,
     "it is Java's own default", servers=_BOTH,
 )  # fmt: skip
 _declare(
-    "MAX_HEADER_LENGTH", "bytes", "The header of a frame.", _TOLD,
+    "MAX_HEADER_LENGTH", "bytes", "The header of a frame.", _REPORTED,
     "the longest headers carry properties: 32,767 bytes, 196,602 if each of them is escaped",
     at="protocol.frame", servers=_BOTH,
 )  # fmt: skip
 _declare(
     "MAX_EXT_FIELDS", "fields", "Ext fields of a header, in JSON and in RocketMQ's serialization.",
-    _TOLD, "no header in use has thirty", at="protocol.command", servers=_BOTH,
+    _REPORTED, "no header in use has thirty", at="protocol.command", servers=_BOTH,
 )  # fmt: skip
 _declare(
     "MAX_BODY_LENGTH", "bytes", "The body of a request; each request has its own, see below.",

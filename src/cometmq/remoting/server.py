@@ -257,7 +257,7 @@ class RemotingServer:
             return True
         limit, reason = full
         self._handlers.limit_hits.hit(limit)
-        self._tell_refusal(arrival.peer, reason)
+        self._report_refusal(arrival.peer, reason)
         return False
 
     def _leaves_door(self, arrival: Arrival) -> None:
@@ -296,7 +296,7 @@ class RemotingServer:
             return True
         limit, reason = full
         connection.turn_away(reason, limit=limit)
-        self._tell_refusal(connection.peer, reason)
+        self._report_refusal(connection.peer, reason)
         return False
 
     def _no_place(self, address: str, descriptor: int) -> tuple[str, str] | None:
@@ -359,7 +359,7 @@ class RemotingServer:
             return True
         return False
 
-    def _tell_refusal(self, peer: str, reason: str) -> None:
+    def _report_refusal(self, peer: str, reason: str) -> None:
         if refused := self._refusals.count():
             log.warning("connections refused", peer=peer, refused=refused, reason=reason)
 

@@ -129,8 +129,8 @@ async def _progress(
         known = {}
     found = []
     for at in committed:
-        told = [offsets[at.queue] for offsets in known.values() if at.queue in offsets]
-        consumed = max(at.consumer_offset or 0, 0, *told)
+        reported = [offsets[at.queue] for offsets in known.values() if at.queue in offsets]
+        consumed = max(at.consumer_offset or 0, 0, *reported)
         # Until its members have said where they begin, all messages there wait for the group.
         waiting = max(at.waiting_offset or 0, consumed)
         found.append(replace(at, consumer_offset=consumed, waiting_offset=waiting))

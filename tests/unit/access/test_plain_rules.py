@@ -459,15 +459,15 @@ async def test_a_file_that_others_may_read_or_change_is_told_of(
 ) -> None:
     path = tmp_path / "conf" / "plain_acl.yml"
 
-    async def told(mode: int) -> tuple[str, ...]:
+    async def reported(mode: int) -> tuple[str, ...]:
         path.chmod(mode)
         await rules.look()
         return rules.table.warnings
 
-    assert await told(0o640) == ()
-    [warning] = await told(0o644)
+    assert await reported(0o640) == ()
+    [warning] = await reported(0o644)
     assert "every user of this machine may read it (mode 644): chmod 640" in warning
-    [warning] = await told(0o660)
+    [warning] = await reported(0o660)
     assert "its group may change it" in warning
     # A server starts with it all the same.
     assert len(rules.table.accounts) == 4

@@ -39,7 +39,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 PLACE = Place("broker-a", "c", A)
 
 
-def told(value: Any, address: str = A) -> Reported[Any]:
+def reported(value: Any, address: str = A) -> Reported[Any]:
     return Reported(value, "SOMETHING (1)", address, NOW_MS)
 
 
@@ -60,8 +60,8 @@ def facts(
     """Return a group that has one queue, and is online."""
     found = GroupFacts("g", NOW_MS, {A: PLACE})
     progress = OffsetWrapper(broker_offset=end, consumer_offset=consumed, pull_offset=pulled)
-    found.progress[A] = told({QUEUE: progress})
-    found.online[A] = told(
+    found.progress[A] = reported({QUEUE: progress})
+    found.online[A] = reported(
         ConsumerConnection("CONSUME_FROM_FIRST_OFFSET", "CONSUME_PASSIVELY", "CLUSTERING")
     )
     found.members = dict(members)
@@ -79,7 +79,7 @@ def test_an_offset_behind_the_end_is_told_though_nothing_waits() -> None:
 
 def test_an_offset_before_the_beginning_counts_what_is_lost() -> None:
     found = facts(end=100, consumed=10, m=member(ProcessQueueInfo()))
-    found.beginnings[QUEUE] = told(60)
+    found.beginnings[QUEUE] = reported(60)
     [first, *_] = judge(found)
     assert first.cause is Cause.OFFSET_BEFORE_BEGINNING
     assert "50 messages" in first.said
@@ -149,9 +149,9 @@ def test_what_a_member_has_consumed_counts_before_it_commits() -> None:
 
 def test_few_messages_passed_over_are_no_cause() -> None:
     found = facts(m=member(ProcessQueueInfo()))
-    found.samples[QUEUE] = told(Sample(32, 20))
+    found.samples[QUEUE] = reported(Sample(32, 20))
     assert causes(found) == [Cause.BEHIND]
-    found.samples[QUEUE] = told(Sample(32, 3))
+    found.samples[QUEUE] = reported(Sample(32, 3))
     assert causes(found) == [Cause.FILTER]
 
 
@@ -172,10 +172,10 @@ def test_a_sample_counts_what_only_the_broker_knows_as_selected() -> None:
 
 
 def test_a_java_broker_does_not_tell_what_goes_next_or_what_a_restart_reads() -> None:
-    java = told({"commitLogDiskRatio": "0.5", "commitLogMinOffset": "0"})
-    assert disk.judge(PLACE, java, None).cause is Cause.NOT_TOLD
+    java = reported({"commitLogDiskRatio": "0.5", "commitLogMinOffset": "0"})
+    assert disk.judge(PLACE, java, None).cause is Cause.NOT_REPORTED
     reasons = restart.judge(restart.RestartFacts(PLACE, java, {}), [PLACE, Place("b", "c", B)])
-    assert [reason.cause for reason in reasons] == [Cause.NOT_TOLD]
+    assert [reason.cause for reason in reasons] == [Cause.NOT_REPORTED]
     assert restart.cost(restart.RestartFacts(PLACE, java, {})) == RestartCost(
         "broker-a", None, None, None, None, None, (), 0, None
     )
@@ -187,22 +187,24 @@ def test_a_restart_is_estimated_by_the_last_one_if_that_read_enough() -> None:
         "restartLogBytesAfterCrash": str(900 << 20),
         "restartQueues": "0",
     }
-    assumed = restart.cost(restart.RestartFacts(PLACE, told(info), {}))
+    assumed = restart.cost(restart.RestartFacts(PLACE, reported(info), {}))
     assert (assumed.clean_s, assumed.crash_s) == (1.5, 4.5)
     info |= {"recoveredBytes": str(100 << 20), "recoveryMillis": "1000"}
-    measured = restart.cost(restart.RestartFacts(PLACE, told(info), {}))
+    measured = restart.cost(restart.RestartFacts(PLACE, reported(info), {}))
     assert measured.clean_s == pytest.approx(3.0)
     assert measured.crash_s == pytest.approx(9.0)
 
 
 def test_a_java_broker_with_a_full_disk_is_told_by_its_ratio() -> None:
-    broker = write.BrokerFacts(PLACE, told({"commitLogDiskRatio": "0.93"}), told({}), None, None)
+    broker = write.BrokerFacts(
+        PLACE, reported({"commitLogDiskRatio": "0.93"}), reported({}), None, None
+    )
     found = write.judge_each(write.WriteFacts("T", None, (broker,), None))
     assert [reason.cause for reason in found[A]] == [Cause.DISK_FULL]
 
 
 def test_a_store_that_refuses_for_another_reason_says_it() -> None:
-    info = told({"refusing": "the store is closed", "refused_store_closed": "3"})
+    info = reported({"refusing": "the store is closed", "refused_store_closed": "3"})
     broker = write.BrokerFacts(PLACE, info, None, None, None)
     [reason] = write.judge_each(write.WriteFacts("T", None, (broker,), None))[A]
     assert reason.cause is Cause.STORE_REFUSES
@@ -317,7 +319,7 @@ def test_the_guide_names_every_cause() -> None:
 
 def hostile() -> Explanation:
     reason = Reason(
-        Cause.CAUGHT_UP, Severity.OK, "m\x1b[2J\n\x9b1m", (told(1).shows("a\rb", "c\x07"),)
+        Cause.CAUGHT_UP, Severity.OK, "m\x1b[2J\n\x9b1m", (reported(1).shows("a\rb", "c\x07"),)
     )
     return Explanation(question="why?", reasons=(reason,), unasked=(), at_ms=NOW_MS)
 
@@ -342,12 +344,12 @@ def test_a_group_whose_members_are_not_told_is_not_called_without_members() -> N
     found = facts()
     found.online.clear()
     assert causes(found) == [Cause.BEHIND]
-    found.offline[A] = told(None)
+    found.offline[A] = reported(None)
     [reason] = judge(found)
     assert reason.cause is Cause.NO_MEMBER
     assert reason.evidence[0].figure == "members online"
     # The members of a broker that has no lag may be away from the one that has.
-    found.offline = {B: told(None, B)}
+    found.offline = {B: reported(None, B)}
     assert causes(found) == [Cause.BEHIND]
 
 
@@ -355,7 +357,7 @@ def test_a_group_whose_progress_is_not_told_is_not_called_caught_up() -> None:
     found = facts()
     found.progress.clear()
     [reason] = judge(found)
-    assert (reason.cause, reason.severity) == (Cause.NOT_TOLD, Severity.WARNING)
+    assert (reason.cause, reason.severity) == (Cause.NOT_REPORTED, Severity.WARNING)
     assert causes(GroupFacts("g", NOW_MS, {})) == [Cause.BROKER_AWAY]
     half = facts(end=0)
     half.places = {A: PLACE, B: Place("broker-b", "c", B)}
@@ -369,7 +371,7 @@ async def test_a_progress_that_a_broker_refuses_is_not_taken_for_none() -> None:
         {requests.GET_CONSUME_STATS.code: lambda *_: answer(ResponseCode.SYSTEM_ERROR)}
     )
     found = await Explanations(cluster.servers).group("g")
-    assert found.causes == (Cause.NOT_TOLD,)
+    assert found.causes == (Cause.NOT_REPORTED,)
 
 
 async def test_a_cluster_that_does_not_answer_does_not_make_a_group_unknown() -> None:
@@ -384,7 +386,7 @@ async def test_a_cluster_that_does_not_answer_does_not_make_a_group_unknown() ->
     )
     cluster = half_dead({row.code: away for row in asked})
     found = await Explanations(cluster.servers).group("g")
-    assert found.causes == (Cause.NOT_TOLD,)
+    assert found.causes == (Cause.NOT_REPORTED,)
     assert {each.address for each in found.unasked} == {A, B}
 
 
@@ -407,7 +409,7 @@ async def test_no_more_than_100_members_are_asked() -> None:
         }
     )
     found = await Explanations(cluster.servers).group("g")
-    assert found.causes == (Cause.NOT_TOLD, Cause.MEMBER_SILENT)
+    assert found.causes == (Cause.NOT_REPORTED, Cause.MEMBER_SILENT)
     assert "900 of 1000 members" in found.answer
     asked = {
         command.ext["clientId"]
@@ -420,7 +422,7 @@ async def test_no_more_than_100_members_are_asked() -> None:
 def test_figures_without_end_are_passed_over() -> None:
     long = "9" * 5000
     found = facts(m=member(None, PROP_CONSUMER_START_TIMESTAMP=long))
-    found.settings[A] = told({"brokerPermission": long})
+    found.settings[A] = reported({"brokerPermission": long})
     assert causes(found) == [Cause.QUEUE_WITHOUT_OWNER]
 
 
@@ -433,7 +435,7 @@ def test_a_program_that_pulls_by_itself_may_tell_no_queues() -> None:
 
 
 def stored(topic: str = "T", at_ms: int = NOW_MS, offset: int = 5, times: int = 0) -> Reported[Any]:
-    return told(
+    return reported(
         MessageExt(
             topic,
             b"",
@@ -467,9 +469,9 @@ def test_a_message_is_judged_by_what_its_broker_tells() -> None:
     assert fate(followed(facts(consumed=5))) is Cause.NOT_PULLED
     silent = facts()
     silent.progress.clear()
-    assert fate(followed(silent)) is Cause.NOT_TOLD
+    assert fate(followed(silent)) is Cause.NOT_REPORTED
     everyone = facts()
-    everyone.online[A] = told(
+    everyone.online[A] = reported(
         ConsumerConnection("CONSUME_FROM_FIRST_OFFSET", "CONSUME_PASSIVELY", "BROADCASTING")
     )
     assert fate(followed(everyone)) is Cause.BROADCASTING
@@ -478,7 +480,7 @@ def test_a_message_is_judged_by_what_its_broker_tells() -> None:
 def subscribing(
     found: GroupFacts, consume_type: str, *topics: str, model: str = "CLUSTERING"
 ) -> None:
-    found.online[A] = told(
+    found.online[A] = reported(
         ConsumerConnection(
             "CONSUME_FROM_FIRST_OFFSET",
             consume_type,

@@ -33,8 +33,8 @@ def member(
 
 
 def found(*members: RunningInfo) -> list[str]:
-    told = {f"c{number}": each for number, each in enumerate(members)}
-    return [finding.text for finding in judge("billing", told, NOW_MS)]
+    reported = {f"c{number}": each for number, each in enumerate(members)}
+    return [finding.text for finding in judge("billing", reported, NOW_MS)]
 
 
 def test_members_that_agree_and_consume_are_well() -> None:
@@ -80,13 +80,13 @@ def test_messages_that_fail_are_found() -> None:
 
 
 def test_what_members_select_differently_is_told_with_who_selects_it() -> None:
-    told = {
+    reported = {
         "c1": member("a"),
         "c2": member("b"),
         "c3": member("a"),
         "pulls": member("c", kind="CONSUME_ACTIVELY"),
     }
-    [difference] = subscription_differences(told)
+    [difference] = subscription_differences(reported)
     assert difference.topic == "orders"
     assert difference.clients == {"a": ("c1", "c3"), "b": ("c2",)}
     assert subscription_differences({"c1": member(), "c2": member()}) == []
@@ -94,5 +94,5 @@ def test_what_members_select_differently_is_told_with_who_selects_it() -> None:
 
 def test_a_queue_belongs_to_the_member_that_has_not_given_it_up() -> None:
     kept, given_up = ProcessQueueInfo(), ProcessQueueInfo(droped=True)
-    told = {"c1": member(queue=kept), "c2": member(queue=given_up)}
-    assert holders(told) == {QUEUE: "c1"}
+    reported = {"c1": member(queue=kept), "c2": member(queue=given_up)}
+    assert holders(reported) == {QUEUE: "c1"}

@@ -81,8 +81,8 @@ async def test_a_server_that_answers_others_meanwhile_is_not_silent(silences: Si
         answered.set()
 
     with in_haste(1.0):
-        told, _ = await asyncio.gather(silences.listen(AT, "it", slow()), others())
-    assert told == "much"
+        reported, _ = await asyncio.gather(silences.listen(AT, "it", slow()), others())
+    assert reported == "much"
 
 
 async def test_a_hanging_client_does_not_make_its_broker_silent(silences: Silences) -> None:

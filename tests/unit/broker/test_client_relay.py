@@ -293,10 +293,10 @@ async def test_a_pushed_reset_reaches_every_member(pushing: Broker) -> None:
     answer = await operator_of(pushing).ask(RESET, reset_ext())
     assert offsets_in(answer) == {0: 0, 1: 0, 2: 0, 3: 0}
     for member in members:
-        told = await asked_once(member, RESET_MEMBER)
-        assert told.is_oneway
-        assert (told.ext["topic"], told.ext["group"]) == ("orders", GROUP)
-        table = decode_queue_table(bytes(told.body), "offsetTable", int)
+        reported = await asked_once(member, RESET_MEMBER)
+        assert reported.is_oneway
+        assert (reported.ext["topic"], reported.ext["group"]) == ("orders", GROUP)
+        table = decode_queue_table(bytes(reported.body), "offsetTable", int)
         assert table[MessageQueue("orders", "b", 0)] == 0
     # The members commit; the broker itself changes nothing.
     assert pushing.offsets.query(GROUP, "orders", 0) == 7
@@ -323,8 +323,8 @@ async def test_members_in_cpp_get_the_offsets_as_a_list(
     prefix = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big")
     operator.line.feed(prefix + header)
     assert offsets_in(await operator.answer(101))[0] == 0, "the operator gets a map all the same"
-    told = json.loads(bytes((await asked_once(member, RESET_MEMBER)).body))
-    assert {queue["queueId"]: queue["offset"] for queue in told["offsetTable"]} == {
+    reported = json.loads(bytes((await asked_once(member, RESET_MEMBER)).body))
+    assert {queue["queueId"]: queue["offset"] for queue in reported["offsetTable"]} == {
         0: 0,
         1: 0,
         2: 0,

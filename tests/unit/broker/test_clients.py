@@ -40,9 +40,9 @@ class Clients:
     def __init__(self) -> None:
         self.clock = Clock()
         self.manager = ClientManager(self.clock)
-        self.told: list[tuple[str, list[str]]] = []
+        self.reported: list[tuple[str, list[str]]] = []
         self.manager.on_members_changed.append(
-            lambda group, members: self.told.append((group, [m.client_id for m in members]))
+            lambda group, members: self.reported.append((group, [m.client_id for m in members]))
         )
 
     def member(self, client_id: str, connection: FakeConnection | None = None) -> Member:
@@ -70,7 +70,7 @@ def clients() -> Clients:
 def test_all_are_told_when_somebody_joins(clients: Clients) -> None:
     clients.beat(clients.member("a"))
     clients.beat(clients.member("b"))
-    assert clients.told == [("g", ["a"]), ("g", ["a", "b"])]
+    assert clients.reported == [("g", ["a"]), ("g", ["a", "b"])]
     assert clients.manager.consumer_ids("g") == ["a", "b"]
 
 
@@ -78,7 +78,7 @@ def test_a_repeated_heartbeat_changes_nothing(clients: Clients) -> None:
     member = clients.member("a")
     clients.beat(member)
     clients.beat(member)
-    assert len(clients.told) == 1
+    assert len(clients.reported) == 1
 
 
 def test_a_topic_that_comes_or_goes_is_a_change(clients: Clients) -> None:
@@ -86,7 +86,7 @@ def test_a_topic_that_comes_or_goes_is_a_change(clients: Clients) -> None:
     clients.beat(member, "g", "t")
     clients.beat(member, "g", "t", "u")
     clients.beat(member, "g", "u")
-    assert len(clients.told) == 3
+    assert len(clients.reported) == 3
     group = clients.manager.consumer_group("g")
     assert group is not None
     assert group.subscriptions.keys() == {"u"}
@@ -101,7 +101,7 @@ def test_only_a_newer_subscription_replaces_the_known_one(clients: Clients) -> N
     assert group.subscriptions["t"].sub_version == 6
     clients.beat(member, version=3)
     assert group.subscriptions["t"].sub_version == 6
-    assert len(clients.told) == 1
+    assert len(clients.reported) == 1
 
 
 def test_who_unregisters_leaves_one_group_only(clients: Clients) -> None:
@@ -113,7 +113,7 @@ def test_who_unregisters_leaves_one_group_only(clients: Clients) -> None:
     assert clients.manager.consumer_ids("g") == []
     assert clients.manager.consumer_group("g") is None
     assert clients.manager.consumer_ids("h") == ["a"]
-    assert clients.told[2:] == [("g", [])]
+    assert clients.reported[2:] == [("g", [])]
 
 
 def test_a_closed_connection_takes_all_its_members_along(clients: Clients) -> None:
@@ -132,7 +132,7 @@ def test_a_client_that_came_back_over_another_connection_stays(clients: Clients)
     old, new = FakeConnection(), FakeConnection()
     clients.beat(clients.member("a", old))
     clients.beat(clients.member("a", new))
-    assert len(clients.told) == 1
+    assert len(clients.reported) == 1
     old.closed = True
     clients.manager.connection_closed(cast("Connection", old))
     assert clients.manager.consumer_ids("g") == ["a"]
@@ -148,7 +148,7 @@ def test_a_client_stays_while_another_one_with_its_id_lives(clients: Clients, ho
     clients.beat(second)
     manager.register_producer(first, "p")
     manager.register_producer(second, "p")
-    told = len(clients.told)
+    reported = len(clients.reported)
     if how == "closed":
         cast("FakeConnection", second.connection).closed = True
         manager.connection_closed(second.connection)
@@ -158,7 +158,7 @@ def test_a_client_stays_while_another_one_with_its_id_lives(clients: Clients, ho
     assert manager.consumers("g") == [first]
     assert manager.producers("p") == [first]
     assert manager.producer_of("a") is first
-    assert len(clients.told) == told
+    assert len(clients.reported) == reported
     cast("FakeConnection", first.connection).closed = True
     manager.connection_closed(first.connection)
     assert manager.consumer_ids("g") == []
@@ -201,7 +201,7 @@ def test_producers_come_and_go(clients: Clients) -> None:
     clients.manager.unregister_producer("p", "a")
     clients.manager.unregister_producer("p", "a")
     assert clients.manager.producers("p") == []
-    assert clients.told == []
+    assert clients.reported == []
 
 
 class UnreadGroups(dict[str, dict[str, Member]]):
@@ -264,7 +264,7 @@ def test_a_beat_without_subscriptions_leaves_those_of_the_group(clients: Clients
     group = clients.manager.consumer_group("g")
     assert group is not None
     assert (list(group.subscriptions), list(group.members)) == (["t"], ["a", "b"])
-    assert clients.told[-1] == ("g", ["a", "b"])
+    assert clients.reported[-1] == ("g", ["a", "b"])
 
 
 def test_groups_that_a_connection_had_left_were_remembered_as_long_as_it_lasted(
@@ -369,13 +369,13 @@ def test_new_subscriptions_of_a_group_replace_its_entries_in_the_index_by_topic(
     member = clients.member("b")
     clients.beat(member, "g", *MANY, version=2)
     assert subscribed(clients) == sorted(manager.topics) == MANY
-    assert clients.told[-1] == ("g", ["a", "b"])
+    assert clients.reported[-1] == ("g", ["a", "b"])
     clients.beat(member, "g", "t", version=3)
     assert subscribed(clients) == list(manager.topics) == ["t"]
     # What is known already changes nothing.
-    told = len(clients.told)
+    reported = len(clients.reported)
     clients.beat(clients.member("b", cast("Any", member.connection)), "g", "t", version=3)
-    assert (subscribed(clients), len(clients.told)) == (["t"], told)
+    assert (subscribed(clients), len(clients.reported)) == (["t"], reported)
 
 
 @pytest.mark.parametrize("how", ["goes", "comes back"])

@@ -251,14 +251,14 @@ async def test_an_update_that_is_no_text_is_refused(desk: Desk) -> None:
 
 
 async def test_name_servers_hear_of_a_new_permission_and_of_nothing_else(desk: Desk) -> None:
-    told: list[object] = []
-    desk.topics.on_change.append(told.append)
+    reported: list[object] = []
+    desk.topics.on_change.append(reported.append)
     assert (await desk.update(fileReservedTime=5)).code == 0
-    assert told == []
+    assert reported == []
     assert (await desk.update(brokerPermission=PERM_READ)).code == 0
-    assert told == [[]], "all topics are to be registered anew"
+    assert reported == [[]], "all topics are to be registered anew"
     assert (await desk.update(brokerPermission=PERM_READ)).code == 0
-    assert told == [[]]
+    assert reported == [[]]
 
 
 async def test_without_a_file_a_change_ends_with_the_broker_and_the_log_says_so(

@@ -127,11 +127,11 @@ async def test_the_groups_of_a_heartbeat_were_made_one_by_one(tmp_path: Path) ->
     """A line in the log and a word to each listener for a thousand groups and topics took 0.1 s."""
     async with running(tmp_path) as broker:
         client = Client(broker)
-        told: list[int] = []
-        broker.topics.on_change.append(lambda topics: told.append(len(topics)))
+        reported: list[int] = []
+        broker.topics.on_change.append(lambda topics: reported.append(len(topics)))
         version = broker.groups.table.data_version.counter
         assert (await client.ask(HEARTBEAT, {}, large())).code == 0
-        assert told == [len(GROUPS)]
+        assert reported == [len(GROUPS)]
         assert broker.groups.table.data_version.counter == version + 1
         assert all(broker.groups.get(group) is not None for group in GROUPS)
         assert broker.clients.consumer_ids(GROUPS[-1]) == ["c1"]

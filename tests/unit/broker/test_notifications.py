@@ -23,10 +23,10 @@ class Connection:
     closed = False
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def send_oneway(self, command: RemotingCommand) -> int:
-        self.told.append(command.ext["consumerGroup"])
+        self.reported.append(command.ext["consumerGroup"])
         return 0
 
 
@@ -58,7 +58,7 @@ async def settled(connections: list[Connection]) -> None:
     """Wait until all notifications are sent."""
     async with asyncio.timeout(WAIT_S):
         before = -1
-        while before != (now := sum(len(connection.told) for connection in connections)):
+        while before != (now := sum(len(connection.reported) for connection in connections)):
             before = now
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -72,8 +72,8 @@ def test_many_members_that_join_together_are_told_together() -> None:
         await settled(connections)
         # Each was told of each that came after it: 125,000 requests. Now the first eight are, as long
         # as the group is small, and then all once.
-        assert [len(connection.told) for connection in connections[8:]] == [1] * 492
-        assert sum(len(connection.told) for connection in connections) == 500 + sum(range(1, 9))
+        assert [len(connection.reported) for connection in connections[8:]] == [1] * 492
+        assert sum(len(connection.reported) for connection in connections) == 500 + sum(range(1, 9))
 
     virtual.run(run())
 
@@ -83,7 +83,7 @@ def test_a_small_group_is_told_before_its_new_member_is_answered() -> None:
         clients = new_clients()
         connections = [Connection(), Connection()]
         join(clients, connections, "g")
-        assert [len(connection.told) for connection in connections] == [2, 1]
+        assert [len(connection.reported) for connection in connections] == [2, 1]
 
     virtual.run(run())  # on a slow machine a slice of real time may end after one of them
 
@@ -95,12 +95,12 @@ def test_members_that_leave_together_are_not_told_of_each_other() -> None:
         join(clients, connections, "g")
         await settled(connections)
         for connection in connections:
-            connection.told.clear()
+            connection.reported.clear()
         for connection in connections[1:]:
             clients.connection_closed(cast("Any", connection))
         await settled(connections)
-        assert connections[0].told == ["g"]
-        assert not any(connection.told for connection in connections[1:])
+        assert connections[0].reported == ["g"]
+        assert not any(connection.reported for connection in connections[1:])
 
     virtual.run(run())
 
@@ -112,7 +112,7 @@ def test_every_changed_group_is_told_and_a_later_change_again() -> None:
         for number in range(50):
             join(clients, connections, f"g-{number}")
         await settled(connections)
-        assert sorted(connections[0].told) == sorted(f"g-{number}" for number in range(50))
+        assert sorted(connections[0].reported) == sorted(f"g-{number}" for number in range(50))
         join(clients, [Connection(), Connection()], "g-7")
         await settled(connections)
         assert clients.consumer_ids("g-7") == ["c-0", "c-1"]
@@ -133,7 +133,7 @@ def test_a_member_that_cannot_be_notified_keeps_no_other_from_it() -> None:
         broken = connections[50] = Broken()
         join(new_clients(), connections, "g")
         await settled(connections)
-        assert all(connection.told for connection in connections if connection is not broken)
+        assert all(connection.reported for connection in connections if connection is not broken)
         assert broken.closed
 
     virtual.run(play())

@@ -43,17 +43,17 @@ async def test_what_a_group_has_in_flight_is_told_with_its_retries(tmp_path: Pat
             await client.ask(SEND, send_ext("orders", queueId=0), b"x")
         messages = popped(await client.ask(POP, pop_ext(maxMsgNums=4)))
         await client.ask(ACK, messages[0].ext())
-        told = scrape(broker)
-        assert told["cometmq_pop_inflight_messages"] == 3
-        assert 0 <= told["cometmq_pop_oldest_age_seconds"] < 60
-        assert told["cometmq_pop_revive_late_seconds"] == 0
+        reported = scrape(broker)
+        assert reported["cometmq_pop_inflight_messages"] == 3
+        assert 0 <= reported["cometmq_pop_oldest_age_seconds"] < 60
+        assert reported["cometmq_pop_revive_late_seconds"] == 0
         await client.ask(CHANGE, messages[1].ext(invisibleTime=0))
         await until(lambda: broker.pops.revival.revived_count == 1)
         assert len(popped(await client.ask(POP, pop_ext(queueId=1)))) == 1
-        told = scrape(broker)
+        reported = scrape(broker)
         # One of them in the retry topic.
-        assert told["cometmq_pop_inflight_messages"] == 3
-        assert told["rocketmq_pop_revive_retry_messages_total"] == 1
+        assert reported["cometmq_pop_inflight_messages"] == 3
+        assert reported["rocketmq_pop_revive_retry_messages_total"] == 1
 
 
 async def test_progress_says_after_a_start_too_up_to_where_a_group_has_popped(

@@ -76,8 +76,10 @@ def test_the_defaults_leave_room_for_all_ports_of_the_most_processes() -> None:
         ({"haListenPort": 10_909}, "10909 would be the VIP port of the broker m-0 and the repl"),
     ],
 )
-def test_ports_that_cannot_be_are_named_with_their_broker(keys: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_ports_that_cannot_be_are_named_with_their_broker(
+    keys: dict[str, Any], reported: str
+) -> None:
+    with pytest.raises(ConfigError, match=reported):
         check_ports(members(2, **keys), free)
 
 
@@ -95,9 +97,9 @@ def test_a_taken_port_is_named_with_its_broker_and_its_key(taken: int, use: str,
             members(3, metricsExporterType="PROM"),
             lambda _, port: "another process has the port" if port == taken else None,
         )
-    told = str(caught.value)
-    assert f"m-1 cannot have its {use} {taken}: another process has the port" in told
-    assert f"set another {key}" in told
+    reported = str(caught.value)
+    assert f"m-1 cannot have its {use} {taken}: another process has the port" in reported
+    assert f"set another {key}" in reported
 
 
 def test_a_slave_listens_for_no_slaves() -> None:

@@ -345,8 +345,10 @@ def test_a_name_server_that_is_down_is_registered_with_once_it_is_up() -> None:
             assert now_s() < 0.1
             assert len(site.first.tables) == 1
             await asyncio.sleep(5)
-        told = [line for line in logs if line["event"] == "not registered"]
-        assert [line["name_server"] for line in told] == [f"ns2:{SECOND}"], "one line for an outage"
+        reported = [line for line in logs if line["event"] == "not registered"]
+        assert [line["name_server"] for line in reported] == [f"ns2:{SECOND}"], (
+            "one line for an outage"
+        )
         site.put("orders")
         await site.second.start()
         await asyncio.sleep(1.1)

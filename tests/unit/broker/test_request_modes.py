@@ -91,10 +91,10 @@ async def shares(sharers: int, *names: str, mode: str = "POP") -> list[list[str]
         body = QueryAssignmentRequestBody("t", "g", name)
         request = Request(code=400, header=NoHeader(), typed_body=body)
         answer = await assignments.assignment(None, request)  # type: ignore[arg-type]  # nobody asks it
-        told = requests.QUERY_ASSIGNMENT.answer_body.decode(answer.body)
-        assert told.message_queue_assignments is not None
-        assert {each.mode for each in told.message_queue_assignments} <= {mode}
-        queues = [each.message_queue for each in told.message_queue_assignments]
+        reported = requests.QUERY_ASSIGNMENT.answer_body.decode(answer.body)
+        assert reported.message_queue_assignments is not None
+        assert {each.mode for each in reported.message_queue_assignments} <= {mode}
+        queues = [each.message_queue for each in reported.message_queue_assignments]
         found.append([f"{queue.broker_name}{queue.queue_id}" for queue in queues])
     return found
 

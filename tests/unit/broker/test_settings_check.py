@@ -76,8 +76,8 @@ def test_a_misspelt_key_is_told_with_its_line_and_the_key_that_was_meant(tmp_pat
 
 def test_keys_of_java_that_do_nothing_here_are_no_fault() -> None:
     found, _ = check_settings({**GOOD, "sendMessageThreadPoolNums": "4"}, is_own=lambda _: True)
-    (told,) = [finding for finding in found if finding.check == "keys without effect"]
-    assert (told.severity, "sendMessageThreadPoolNums" in told.value) == (Severity.OK, True)
+    (reported,) = [finding for finding in found if finding.check == "keys without effect"]
+    assert (reported.severity, "sendMessageThreadPoolNums" in reported.value) == (Severity.OK, True)
 
 
 def test_a_pool_that_has_no_effect_or_no_room_is_told() -> None:

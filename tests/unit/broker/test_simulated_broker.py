@@ -209,14 +209,14 @@ def test_rates_of_topics_and_groups_are_those_of_the_last_minute(tmp_path: Path)
     async def main() -> None:
         simulation = Simulation(tmp_path)
 
-        async def told(code: int, **ext: str) -> Any:
+        async def reported(code: int, **ext: str) -> Any:
             answer = await simulation.ask(BROKER, code, ext)
             assert answer.code == ResponseCode.SUCCESS, answer.remark
             return json.loads(with_text_keys(bytes(answer.body)))
 
         async def minute(name: str, key: str) -> dict[str, float]:
             code = RequestCode.VIEW_BROKER_STATS_DATA
-            figures: dict[str, float] = (await told(code, statsName=name, statsKey=key))[
+            figures: dict[str, float] = (await reported(code, statsName=name, statsKey=key))[
                 "statsMinute"
             ]
             return figures
@@ -234,14 +234,14 @@ def test_rates_of_topics_and_groups_are_those_of_the_last_minute(tmp_path: Path)
             assert 40 < put["sum"] < 60
             assert 0.6 < put["tps"] < 1.0
             assert taken["sum"] == taken["avgpt"] == len(got) > 0
-            stats = await told(RequestCode.GET_TOPIC_STATS_INFO, topic="orders")
+            stats = await reported(RequestCode.GET_TOPIC_STATS_INFO, topic="orders")
             assert stats["topicPutTps"] == put["tps"]
-            of_group = await told(
+            of_group = await reported(
                 RequestCode.GET_CONSUME_STATS, consumerGroup=group, topic="orders"
             )
             assert of_group["consumeTps"] == taken["tps"] > 0
             code = RequestCode.QUERY_CONSUME_TIME_SPAN
-            spans = (await told(code, topic="orders", group=group))["consumeTimeSpanSet"]
+            spans = (await reported(code, topic="orders", group=group))["consumeTimeSpanSet"]
             # Nothing is consumed, and the first message came more than 70 seconds ago.
             assert 70_000 <= spans[0]["delayTime"] < 100_000
             assert 59_000 <= spans[0]["maxTimeStamp"] - spans[0]["minTimeStamp"] < 80_000

@@ -197,7 +197,7 @@ async def test_an_unclosed_consumer_warns() -> None:
     await held[0].start()
     instance = held[0].check_started()
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always", ResourceWarning)
 
         def is_told() -> bool:
@@ -205,7 +205,7 @@ async def test_an_unclosed_consumer_warns() -> None:
             # 3.13 for a turn of the loop, too. A warning that was recorded keeps it as well.
             held.clear()
             gc.collect()
-            return any("unclosed PushConsumer('unclosed')" in str(one.message) for one in told)
+            return any("unclosed PushConsumer('unclosed')" in str(one.message) for one in reported)
 
         await until(is_told)
     await instance.close()
@@ -288,7 +288,7 @@ def test_blocking_clients_share_one_thread_that_ends_with_the_last() -> None:
 def test_a_blocking_call_on_the_loop_thread_is_refused_instead_of_hanging() -> None:
     refused: list[BaseException | None] = []
     with cometmq.Producer("g", namesrv=NOBODY) as producer:
-        told = threading.Event()
+        reported = threading.Event()
 
         def callback(_result: object, _error: BaseException | None) -> None:
             try:
@@ -296,10 +296,10 @@ def test_a_blocking_call_on_the_loop_thread_is_refused_instead_of_hanging() -> N
             except ClientStateError as error:
                 refused.append(error)
             finally:
-                told.set()
+                reported.set()
 
         future = producer.send_async(Message("t", b"x"), callback)
-        assert told.wait(WAIT_S)
+        assert reported.wait(WAIT_S)
         assert future.exception(60) is not None
     assert "use cometmq.aio" in str(refused[0])
     assert len(refused) == 1

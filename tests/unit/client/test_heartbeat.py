@@ -153,10 +153,10 @@ async def test_a_farewell_waits_for_the_heartbeat_on_its_way(fake: FakeInstance)
     fake.instance.add_consumer(Member())
     await with_slave(fake)
     await until(lambda: len(fake.remoting.called(BEAT)) == 2)
-    told: list[int] = []
+    reported: list[int] = []
 
     def answer(_address: str, command: RemotingCommand) -> RemotingCommand:
-        told.append(command.code)
+        reported.append(command.code)
         return response(0)
 
     fake.remoting.answers |= {BEAT: answer, RequestCode.UNREGISTER_CLIENT: answer}
@@ -167,7 +167,7 @@ async def test_a_farewell_waits_for_the_heartbeat_on_its_way(fake: FakeInstance)
     await fake.instance.remove_consumer("g")
     await beating
     # Served in another order, the heartbeat would have left a member behind.
-    assert told == [BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.UNREGISTER_CLIENT]
+    assert reported == [BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.UNREGISTER_CLIENT]
 
 
 async def test_a_master_that_heartbeats_do_not_reach_is_read_at_its_slave(

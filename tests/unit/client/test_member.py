@@ -202,17 +202,17 @@ async def test_a_selection_changed_after_the_clock_was_set_back_is_the_newer_one
 ) -> None:
     """A broker keeps the selection with the higher version."""
 
-    def told() -> tuple[set[str], int]:
+    def reported() -> tuple[set[str], int]:
         data = heartbeat(fake).consumer_data_set[0].subscription_data_set
         (found,) = [s for s in data if s.topic == "t"]
         return set(found.tags_set), found.sub_version
 
     await box.member.start()
-    _, first = told()
+    _, first = reported()
     fake.clock.behind_ms = 3 * 3600 * 1000
     box.member.membership.subscribe("t", MessageSelector("z"))
-    await until(lambda: told()[0] == {"z"})
-    assert told()[1] > first
+    await until(lambda: reported()[0] == {"z"})
+    assert reported()[1] > first
 
 
 async def test_a_queue_that_another_member_locked_is_not_consumed(fake: FakeInstance) -> None:

@@ -63,8 +63,8 @@ async def test_answers_of_some_servers_are_joined_and_the_error_is_kept() -> Non
     async def ask() -> int:
         raise ServersFailedError("one failed", results={"a": 1}, errors={"b": RemoteError("no")})
 
-    told = await in_time(ask(), lambda results: sum(results.values()))
-    assert (told.value, told.is_known) == (1, False)
+    reported = await in_time(ask(), lambda results: sum(results.values()))
+    assert (reported.value, reported.is_known) == (1, False)
     assert (await in_time(ask())).value is None
 
 

@@ -175,8 +175,8 @@ async def test_a_java_broker_without_the_topic_has_given_up_nothing(cluster: Clu
     found = troubles_of(cluster)
 
     def count() -> int | None:
-        told = found.given_up.value if found.given_up is not None else None
-        return told.count if told is not None else None
+        reported = found.given_up.value if found.given_up is not None else None
+        return reported.count if reported is not None else None
 
     assert count() is None
     await found.look()

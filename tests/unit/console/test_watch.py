@@ -57,8 +57,8 @@ def lags(watch: Watch, *samples: dict[str, int]) -> None:
 
 
 def test_rates_of_both_spellings_and_of_none() -> None:
-    told = {"putTps": "1.5 2.0 3.0", "getTransferedTps": "4.0 5.0 6.0"}
-    old = BrokerState(MASTER, told)
+    reported = {"putTps": "1.5 2.0 3.0", "getTransferedTps": "4.0 5.0 6.0"}
+    old = BrokerState(MASTER, reported)
     assert (old.messages_in, old.messages_out) == (1.5, 4.0)
     new = BrokerState(MASTER, {"putTps": "  ", "getTransferredTps": "4.0"})
     assert (new.messages_in, new.messages_out) == (0.0, 4.0)
@@ -236,14 +236,14 @@ class Brokers:
 
 
 async def test_a_broker_that_is_away_made_the_total_smaller() -> None:
-    told = Brokers(
+    reported = Brokers(
         {
             MASTER.address: {"g": 30, "only-a": 5},
             OTHER.address: {"g": 30, "only-b": 7},
             ELSEWHERE.address: {"x": 9},
         }
     )
-    admin: Any = SimpleNamespace(brokers=told)
+    admin: Any = SimpleNamespace(brokers=reported)
     watch = Watch(admin, SYSTEM_CLOCK, None)  # type: ignore[arg-type]  # it starts no task
     watch.samples.append(Sample(1, {}))
     watch.brokers = tuple(BrokerState(at, {}) for at in (MASTER, OTHER, ELSEWHERE))
@@ -257,7 +257,7 @@ async def test_a_broker_that_is_away_made_the_total_smaller() -> None:
     # A group that has committed nothing yet is not behind, but nobody knows that it is not.
     everything = {"g": 60, "only-a": 5, "only-b": 7, "x": 9, "idle": None}
     assert (seen(), watch.lags.total) == (everything, 81)
-    del told.lags[OTHER.address]
+    del reported.lags[OTHER.address]
     for gone_ms in (0, 1):
         error = ConnectError("lost")
         watch.brokers = (
@@ -271,7 +271,7 @@ async def test_a_broker_that_is_away_made_the_total_smaller() -> None:
         assert watch.lag_trend()[1][-1] is None
     # Its slave tells in its place.
     slave = BrokerAddress("DefaultCluster", "broker-b", 1, "10.0.0.4:10911")
-    told.lags[slave.address] = {"g": 31, "only-b": 7}
+    reported.lags[slave.address] = {"g": 31, "only-b": 7}
     watch.brokers = (*watch.brokers, BrokerState(slave, {}))
     await watch.look_at_groups()
     assert (seen(), watch.lags.total) == (everything | {"g": 61}, 82)

@@ -325,13 +325,13 @@ def test_what_a_broker_that_is_gone_has_served_is_forgotten_in_steps(
     # The table remembers the topics of lost brokers until there are too many of them.
     monkeypatch.setattr(route_table, "MAX_LOST_BROKERS", 0)
     table = new_table()
-    told: list[str] = []
-    table.on_gone = lambda: told.append("gone")
+    reported: list[str] = []
+    table.on_gone = lambda: reported.append("gone")
     topics = [f"t-{number:05}" for number in range(3_000)]
     link = FakeLink()
     table.register(registration(topics), link)
     table.link_closed(link)
-    assert (table.topics(), told) == ([], ["gone"])
+    assert (table.topics(), reported) == ([], ["gone"])
     steps = sum(1 for _ in table.release())
     assert steps >= 3_000 // 256
     assert list(table.release()) == []

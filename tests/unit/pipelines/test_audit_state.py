@@ -22,8 +22,8 @@ NOW_MS = 1_700_000_000_000
 
 
 def config(path: Path, **settings: object) -> Config:
-    told = {"topics": ["orders"], "mode": "stream", "state": str(path), **settings}
-    return msgspec.convert(told, Config)
+    reported = {"topics": ["orders"], "mode": "stream", "state": str(path), **settings}
+    return msgspec.convert(reported, Config)
 
 
 def found(hour: int | None, times: int | None = None, *numbers: int) -> Found:

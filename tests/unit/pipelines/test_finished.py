@@ -49,9 +49,9 @@ def test_only_what_was_finished_long_ago_is_dropped(tmp_path: Path) -> None:
     assert finished.drop(90, NOW, but="mine") == []
     # An id is never free again, since nothing says any more what was sent.
     for name in ("old", "older", "held"):
-        with pytest.raises(ConfigError, match=rf"id: {name} was finished on 202[56]-") as told:
+        with pytest.raises(ConfigError, match=rf"id: {name} was finished on 202[56]-") as reported:
             finished.check(name)
-        assert "with 3 messages in their targets" in str(told.value)
+        assert "with 3 messages in their targets" in str(reported.value)
     for name in ("recent", "killed", "mine", "unheard-of"):
         finished.check(name)
     assert (tmp_path / "notes.txt").exists()

@@ -711,16 +711,16 @@ async def test_abort_drops_what_waits() -> None:
 
 async def test_everybody_learns_once_that_the_connection_is_gone() -> None:
     line = Line()
-    told: list[str] = []
+    reported: list[str] = []
     line.connection.on_close += [
-        lambda _: told.append("first"),
+        lambda _: reported.append("first"),
         lambda _: 1 / 0,  # type: ignore[list-item]  # it never returns
-        lambda connection: told.append(f"second {connection.closed}"),
+        lambda connection: reported.append(f"second {connection.closed}"),
     ]
     with structlog.testing.capture_logs() as lines:
         line.connection.close()
         await line.connection.lost
-    assert told == ["first", "second True"]
+    assert reported == ["first", "second True"]
     assert [entry["log_level"] for entry in lines] == ["error"]
 
 

@@ -159,8 +159,8 @@ async def test_a_header_that_comes_byte_by_byte_for_ever_ends_its_connection() -
                 slow.writer.write(data[position : position + 1])
                 await asyncio.sleep(0.01)
             assert await closed
-        (told,) = [line for line in lines if line["event"] == TOO_SLOW]
-        assert told["limit"] == "unfinishedFrameTimeoutSeconds=0.5"
+        (reported,) = [line for line in lines if line["event"] == TOO_SLOW]
+        assert reported["limit"] == "unfinishedFrameTimeoutSeconds=0.5"
         # One that is between two frames, or before its first, has all the time.
         assert len(server.connections) == 1
         await silent.ask(echo())

@@ -110,8 +110,8 @@ async def test_answers_and_nonsense_of_strangers_leave_no_line() -> None:
             line.feed(answer_to(RemotingCommand(1)), b"GET / HTTP/1.1\r\n\r\n")
             assert await line.flushed() == []
             assert line.transport.ended == "closed"
-    told = [line["event"] for line in lines if line["log_level"] != "debug"]
-    assert told == ["peer of another machine refused"]
+    reported = [line["event"] for line in lines if line["log_level"] != "debug"]
+    assert reported == ["peer of another machine refused"]
 
 
 async def test_the_next_stranger_takes_the_place_of_the_first() -> None:

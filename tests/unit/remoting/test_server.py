@@ -135,9 +135,9 @@ async def test_connections_above_the_limit_are_refused() -> None:
             await peer.ask(echo())
         with structlog.testing.capture_logs() as lines:
             refused = await Peer.connect(server)
-            told = decode_command(FrameDecoder().feed(await refused.ask(b""))[0])
-            assert (told.opaque, told.code) == (UNASKED, ResponseCode.SYSTEM_BUSY)
-            assert "the limit maxConnections is 2; " in str(told.remark)
+            reported = decode_command(FrameDecoder().feed(await refused.ask(b""))[0])
+            assert (reported.opaque, reported.code) == (UNASKED, ResponseCode.SYSTEM_BUSY)
+            assert "the limit maxConnections is 2; " in str(reported.remark)
             assert await refused.closed_by_server()
         assert ["maxConnections is 2" in line["reason"] for line in lines] == [True]
         await served[0].close()

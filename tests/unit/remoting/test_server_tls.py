@@ -261,9 +261,9 @@ async def test_new_files_are_taken_and_damaged_ones_are_not(files: Files, tmp_pa
         _, writer = await asyncio.open_connection(
             "127.0.0.1", served.server.port, ssl=ssl.create_default_context(cafile=files.trusted)
         )
-        told = writer.get_extra_info("peercert")
+        reported = writer.get_extra_info("peercert")
         writer.transport.abort()
-        return str(dict(part[0] for part in told["subject"])["commonName"])
+        return str(dict(part[0] for part in reported["subject"])["commonName"])
 
     put(files.server)
     async with serving(config_of(pair)) as served:
@@ -658,7 +658,7 @@ def asked_bytes(command: RemotingCommand) -> bytes:
 
 
 def test_doctor_names_the_end_of_a_certificate_and_files_that_do_not_fit(files: Files) -> None:
-    def told(key: Path) -> str:
+    def reported(key: Path) -> str:
         given = {
             "tls.server.certPath": str(files.server.certificate),
             "tls.server.keyPath": str(key),
@@ -667,5 +667,5 @@ def test_doctor_names_the_end_of_a_certificate_and_files_that_do_not_fit(files: 
         (found,) = [each for each in findings if each.check == "tls.server.certPath"]
         return f"{found.severity} {found.value}"
 
-    assert "the certificate expires in" in told(files.server.key)
-    assert "not that of the certificate" in told(files.other.key)
+    assert "the certificate expires in" in reported(files.server.key)
+    assert "not that of the certificate" in reported(files.other.key)

@@ -470,11 +470,11 @@ def ended(line: Line) -> list[str]:
     """End the stream as TLS does it, with the last requests; return a list that gets an entry at
     the loss.
     """
-    told: list[str] = []
-    line.connection.on_close.append(lambda _connection: told.append("lost"))
+    reported: list[str] = []
+    line.connection.on_close.append(lambda _connection: reported.append("lost"))
     line.connection.eof_received()
     line.connection.connection_lost(None)
-    return told
+    return reported
 
 
 async def test_all_that_waits_at_the_end_of_the_stream_is_served_in_turn() -> None:
@@ -482,27 +482,27 @@ async def test_all_that_waits_at_the_end_of_the_stream_is_served_in_turn() -> No
     served = Served()
     line, other = served.line("10.0.0.1"), served.line("10.0.0.2")
     line.feed(echoes(1_000, flag=FLAG_ONEWAY))
-    told = ended(line)
+    reported = ended(line)
     # No more than a slice in one piece, and others are served in between.
     assert len(served.order) <= SLICE_COST
     other.feed(echoes(2))
-    await until(lambda: told)
+    await until(lambda: reported)
     assert served.order.count("10.0.0.1") == 1_000
     assert served.order.index("10.0.0.2") < 1_000
     assert line.connection.closed
     assert served.order[-1] == "10.0.0.1", "it is lost when all is served"
-    assert told == ["lost"]
+    assert reported == ["lost"]
 
 
 async def test_all_that_was_read_is_served_though_the_peer_reset_the_connection() -> None:
     served = Served()
     line = served.line("10.0.0.1")
-    told: list[str] = []
-    line.connection.on_close.append(lambda _connection: told.append("lost"))
+    reported: list[str] = []
+    line.connection.on_close.append(lambda _connection: reported.append("lost"))
     line.feed(echoes(1_000, flag=FLAG_ONEWAY))
     line.connection.connection_lost(ConnectionResetError())
     assert len(served.order) <= SLICE_COST
-    await until(lambda: told)
+    await until(lambda: reported)
     assert len(served.order) == 1_000
 
 
@@ -511,13 +511,13 @@ async def test_what_waits_at_the_end_of_the_stream_can_be_dropped(how: str) -> N
     served = Served()
     line = served.line("10.0.0.1")
     line.feed(echoes(1_000, flag=FLAG_ONEWAY))
-    told = ended(line)
-    assert told == []
+    reported = ended(line)
+    assert reported == []
     if how == "cut":
         line.connection.cut("a limit", limit="maxBytesInFlight")
     else:
         getattr(line.connection, how)()
-    assert told == ["lost"]
+    assert reported == ["lost"]
     before = len(served.order)
     for _ in range(5):
         await asyncio.sleep(0)
@@ -529,10 +529,10 @@ async def test_bytes_that_are_no_request_end_a_stream_that_has_ended() -> None:
     served = Served()
     line = served.line("10.0.0.1")
     line.feed(echoes(1_000, flag=FLAG_ONEWAY) + b"\xff" * 100)
-    told = ended(line)
-    await until(lambda: told)
+    reported = ended(line)
+    await until(lambda: reported)
     assert len(served.order) == 1_000
-    assert told == ["lost"]
+    assert reported == ["lost"]
 
 
 class Holding:
@@ -601,8 +601,8 @@ async def test_requests_behind_held_ones_are_served_before_the_end_of_the_stream
     holding.line.feed(
         b"".join(echo(body=bytes(20_000), opaque=n, flag=FLAG_ONEWAY) for n in range(8))
     )
-    told = ended(holding.line)
-    while not told:
+    reported = ended(holding.line)
+    while not reported:
         assert len(holding.held) <= 3, "as many as a connection may hold"
         count += len(holding.held)
         await holding.let_go()

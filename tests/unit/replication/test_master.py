@@ -136,14 +136,14 @@ def test_nothing_is_acknowledged_before_the_logs_were_seen_to_fit(
     """A slave of Java's that has diverged reports the end of its log without having compared it."""
 
     async def play(master: ReplicationMaster, store: MessageStore) -> None:
-        told: list[int] = []
-        master.on_acknowledged.append(lambda: told.append(master.acknowledged_by(1)))
+        reported: list[int] = []
+        master.on_acknowledged.append(lambda: reported.append(master.acknowledged_by(1)))
         slave = Slave(master)
         for _ in range(again):
             slave.says(encode_report(7))
         await until(lambda: slave.wire.closed, pause_s=0.001)
         await asyncio.sleep(0)
-        assert set(told) <= {-1}
+        assert set(reported) <= {-1}
 
     scene(tmp_path, play)
 

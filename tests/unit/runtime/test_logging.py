@@ -197,10 +197,10 @@ def test_a_part_has_a_level_of_its_own() -> None:
         ("info" + ",cometmq=info" * 51, "names 51 loggers, the limit is 50"),
     ],
 )
-def test_levels_that_do_not_fit_are_refused_and_change_nothing(text: str, told: str) -> None:
+def test_levels_that_do_not_fit_are_refused_and_change_nothing(text: str, reported: str) -> None:
     stream = io.StringIO()
     configure_logging("error", stream=stream)
-    with pytest.raises(ConfigError, match=re.escape(told)):
+    with pytest.raises(ConfigError, match=re.escape(reported)):
         change_log_level(text)
     structlog.get_logger("cometmq").warning("x")
     assert lines_of(stream) == []

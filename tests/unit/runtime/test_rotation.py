@@ -74,7 +74,7 @@ async def test_a_page_waits_for_its_turn_and_may_be_given_up_meanwhile() -> None
 
 async def test_a_failure_does_not_end_the_rotation() -> None:
     turns, gone_on, failures = LoopTurns(), [], []
-    asyncio.get_running_loop().set_exception_handler(lambda _, told: failures.append(told))
+    asyncio.get_running_loop().set_exception_handler(lambda _, reported: failures.append(reported))
 
     def fail() -> None:
         raise ValueError("it has failed")

@@ -25,12 +25,12 @@ async def test_a_file_that_could_not_be_written_is_written_when_there_is_room(
     blocker = tmp_path / "consumerOffset.json.tmp"
     blocker.mkdir()
     writer = StateWriter()
-    told: list[str] = []
-    writer.soon(file, lambda: "[1]", lambda: told.append("written"))
+    reported: list[str] = []
+    writer.soon(file, lambda: "[1]", lambda: reported.append("written"))
     with pytest.raises(OSError, match="directory"):
         await writer.save(file, lambda: "[2]")
     assert not file.path.exists()
-    assert told == []
+    assert reported == []
     blocker.rmdir()
     await until(file.path.exists)
     assert file.path.read_text() == "[2]"
@@ -152,9 +152,9 @@ async def test_who_waits_for_a_write_waits_for_no_rest(
     await asyncio.sleep(0)
     go_on.set()
     await asyncio.wait_for(saved, WAIT_S)
-    told = asyncio.Event()
-    writer.soon(file, lambda: "[2]", told.set, at_once=True)
-    await asyncio.wait_for(told.wait(), WAIT_S)
+    reported = asyncio.Event()
+    writer.soon(file, lambda: "[2]", reported.set, at_once=True)
+    await asyncio.wait_for(reported.wait(), WAIT_S)
     writer.close()
 
 

@@ -28,9 +28,9 @@ def test_pauses_double_up_to_the_longest_and_begin_anew_after_a_steady_time() ->
 
 def test_a_process_that_dies_at_each_start_is_told_of_once() -> None:
     restarts = Restarts(0.5, 4.0, steady_s=60.0)
-    told = [restarts.died(now).is_hopeless for now in range(3 * MANY)]
-    assert told.index(True) == MANY - 1
-    assert sum(told) == 1
+    reported = [restarts.died(now).is_hopeless for now in range(3 * MANY)]
+    assert reported.index(True) == MANY - 1
+    assert sum(reported) == 1
 
 
 def test_a_plan_survives_the_way_through_a_pipe() -> None:

@@ -170,9 +170,9 @@ def test_what_goes_unmarked_is_an_error_and_is_counted(marked: Marked) -> None:
     age(marked.box, 97, 90, 90, 1)
     with capture_logs() as logs:
         assert marked.run() == 1
-    (told,) = [line for line in logs if "before a group has marked" in line["event"]]
-    assert told["log_level"] == "error"
-    assert "cleanFileWaitMaxHours=24" in told["why"]
+    (reported,) = [line for line in logs if "before a group has marked" in line["event"]]
+    assert reported["log_level"] == "error"
+    assert "cleanFileWaitMaxHours=24" in reported["why"]
     assert marked.store.cleaner.unmarked_counts == {"disk": 0, "age": 1}
     marked.disk.used = 88
     marked.run()

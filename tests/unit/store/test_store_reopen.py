@@ -390,12 +390,12 @@ def test_batches_reopen(box: Box) -> None:
 def test_progress_is_told(box: Box) -> None:
     fill(box)
     (box.root / "abort").touch()
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     store = box.new()
-    store.open(lambda done, total: told.append((done, total)))
-    assert told
-    assert all(done <= total for done, total in told)
-    assert told[-1][0] == told[-1][1]
+    store.open(lambda done, total: reported.append((done, total)))
+    assert reported
+    assert all(done <= total for done, total in reported)
+    assert reported[-1][0] == reported[-1][1]
 
 
 def _damage(path: Path, position: int, field: str, value: int) -> None:

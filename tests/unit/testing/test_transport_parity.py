@@ -220,13 +220,13 @@ def test_an_error_of_the_protocol_ends_its_connection(over: Surface) -> None:
             raise ZeroDivisionError
 
     async def main(network: Network, host: str) -> None:
-        told: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, what: told.append(what))
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: reported.append(what))
         near, far = await joined(network, host, Remembers, Fails)
         near.transport.write(b"x")
         await until(lambda: far.is_lost and near.is_lost)
         assert isinstance(far.error, ZeroDivisionError)
-        assert [what["message"] for what in told] == [
+        assert [what["message"] for what in reported] == [
             "Fatal error: protocol.data_received() call failed."
         ]
 

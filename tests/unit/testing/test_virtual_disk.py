@@ -343,13 +343,13 @@ def test_mending_ends_all_faults() -> None:
 
 
 def test_faults_are_told_to_whoever_records_them() -> None:
-    told: list[str] = []
-    disk = VirtualDisk(Randomness(1), record=told.append)
+    reported: list[str] = []
+    disk = VirtualDisk(Randomness(1), record=reported.append)
     disk.fail("make_directory", "EIO")
     with pytest.raises(StoreError):
         disk.make_directory(ROOT)
     disk.lose_power()
-    assert told == [
+    assert reported == [
         "disk: make_directory is to fail with EIO",
         "disk fails: EIO make_directory /store",
         "disk: lost its power",

@@ -178,7 +178,7 @@ def test_a_killed_node_leaves_no_clean_up_to_the_end_of_its_world(
     loop.
     """
     ignored: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda told: ignored.append(told.exc_value))
+    monkeypatch.setattr(sys, "unraisablehook", lambda reported: ignored.append(reported.exc_value))
 
     async def starts() -> None:
         try:

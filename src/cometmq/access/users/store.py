@@ -108,7 +108,7 @@ class UserStore:
             return book_of(msgspec.json.decode(text, type=State))
         except (msgspec.DecodeError, UnicodeDecodeError, UserRefusedError) as error:
             raise ConfigError(
-                f"{path} is damaged, so no user could be known:  {_told(error)}; {remedy}"
+                f"{path} is damaged, so no user could be known:  {_reason_of(error)}; {remedy}"
             ) from None
 
     async def change(self, change: Change) -> None:
@@ -168,8 +168,8 @@ class UserStore:
             self._next, self._failed = self.book, self._made
             return
         before, self.book, self._written = self.book, book, made
-        for told in self.on_change:
-            told(before, book)
+        for reported in self.on_change:
+            reported(before, book)
 
     def _write_file(self, book: Book) -> None:
         text = msgspec.json.format(msgspec.json.encode(book.state()), indent=1)
@@ -205,6 +205,6 @@ async def _at_once() -> None:
     pass
 
 
-def _told(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     # A decoder's text may quote the file, which has passwords; its path and position do not.
     return str(error) if isinstance(error, UserRefusedError) else "it is no such JSON"

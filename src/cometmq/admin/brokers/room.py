@@ -260,8 +260,8 @@ def file_deletions(info: Mapping[str, str]) -> list[FileDeletion] | None:
 
     None for a broker that does not report them, such as Java's.
     """
-    told = info.get("fileDeletions")
-    if told is None:
+    reported = info.get("fileDeletions")
+    if reported is None:
         return None
-    pairs = (pair.partition(":") for pair in told.split())
+    pairs = (pair.partition(":") for pair in reported.split())
     return [FileDeletion(int(base), int(when) if when else None) for base, _, when in pairs]

@@ -40,10 +40,10 @@ async def explain_disk(
     inquiry.step("asking the name servers for the brokers")
     places = await inquiry.masters(cluster=cluster, broker=broker)
     inquiry.step(f"asking {plural(len(places), 'broker')}")
-    told = await asyncio.gather(*(_of_broker(inquiry, place) for place in places))
+    reported = await asyncio.gather(*(_of_broker(inquiry, place) for place in places))
     reasons = [
         judge(place, info, settings, inquiry.unasked)
-        for place, (info, settings) in zip(places, told, strict=True)
+        for place, (info, settings) in zip(places, reported, strict=True)
     ]
     return DiskExplanation(
         question=Said.WHICH_FILE_NEXT(),
@@ -53,7 +53,7 @@ async def explain_disk(
         at_ms=inquiry.now_ms(),
         deletions={
             place.address: None if info is None else next_deletion(info.value)
-            for place, (info, _) in zip(places, told, strict=True)
+            for place, (info, _) in zip(places, reported, strict=True)
         },
     )
 
@@ -151,7 +151,7 @@ def judge(
             tuple(evidence),
         )
     return Reason(
-        Cause.NOT_TOLD,
+        Cause.NOT_REPORTED,
         Severity.WARNING,
         Said.DELETION_UNKNOWN(broker=place.name),
         tuple(evidence),

@@ -76,7 +76,7 @@ class Cause(Enum):
     NO_DELETION = "no-deletion"
     RESTART_COST = "restart-cost"
     NO_OTHER_BROKER = "no-other-broker"
-    NOT_TOLD = "not-told"
+    NOT_REPORTED = "not-told"
     BROKER_AWAY = "broker-away"
 
 

@@ -30,7 +30,7 @@ from cometmq.protocol.headers import GetConsumerConnectionListRequestHeader
 _MIB: Final = 1 << 20
 # How much a start is taken to read a second if its last recovery was too short to judge by.
 _ASSUMED_RATE: Final = 200 * _MIB
-_TELLING_BYTES: Final = 64 * _MIB
+_MEANINGFUL_BYTES: Final = 64 * _MIB
 _QUEUES_PER_S: Final = 20_000
 _MOST_GROUPS: Final = 200
 _FIGURES: Final = (
@@ -68,7 +68,8 @@ async def explain_restart(
     # The figures come first, because groups may be too many for the questions that are left.
     infos = await asyncio.gather(*(_info(inquiry, place) for place in places))
     found = [
-        await _of_broker(inquiry, place, told) for place, told in zip(places, infos, strict=True)
+        await _of_broker(inquiry, place, reported)
+        for place, reported in zip(places, infos, strict=True)
     ]
     costs = {facts.place.address: cost(facts) for facts in found}
     reasons = [reason for facts in found for reason in judge(facts, everywhere, inquiry.unasked)]
@@ -97,7 +98,7 @@ async def _info(inquiry: Inquiry, place: Place) -> Reported[Mapping[str, str]] |
 
 
 async def _of_broker(
-    inquiry: Inquiry, place: Place, told: Reported[Mapping[str, str]] | None
+    inquiry: Inquiry, place: Place, reported: Reported[Mapping[str, str]] | None
 ) -> RestartFacts:
     servers, address = inquiry.servers, place.address
     configs = await inquiry.ask(
@@ -106,7 +107,7 @@ async def _of_broker(
         lambda: Groups(servers).configs(broker=address),
     )
     if configs is None:
-        return RestartFacts(place, told, None)
+        return RestartFacts(place, reported, None)
     known = sorted(group for group in configs.value[address] if not is_system_group(group))
 
     async def members(group: str) -> ConsumerConnection | None:
@@ -130,7 +131,7 @@ async def _of_broker(
     asked = known[:_MOST_GROUPS]
     answers = await asyncio.gather(*map(online, asked))
     table = {g: found for g, found in zip(asked, answers, strict=True) if found is not None}
-    return RestartFacts(place, told, table, len(asked), len(known))
+    return RestartFacts(place, reported, table, len(asked), len(known))
 
 
 def cost(facts: RestartFacts) -> RestartCost:
@@ -140,7 +141,7 @@ def cost(facts: RestartFacts) -> RestartCost:
     queues = _figure(info, "restartQueues")
     rate, _ = _rate(info)
     online = facts.online or {}
-    clients = {c.client_id for told in online.values() for c in told.value.connection_set}
+    clients = {c.client_id for reported in online.values() for c in reported.value.connection_set}
 
     def seconds(count: int | None) -> float | None:
         return None if count is None else count / rate + (queues or 0) / _QUEUES_PER_S
@@ -178,7 +179,7 @@ def judge(
     if found.clean_s is None or found.clean_bytes is None:
         reasons.append(
             Reason(
-                Cause.NOT_TOLD,
+                Cause.NOT_REPORTED,
                 Severity.WARNING,
                 Said.RESTART_UNKNOWN(broker=place.name, affected=affected),
                 evidence,
@@ -228,19 +229,19 @@ def _evidence(facts: RestartFacts) -> tuple[Evidence, ...]:
         how = Shown.MEASURED if measured else Shown.ASSUMED
         shown.append(info.shows(Shown.LOG_READ_A_SECOND(), how(rate=_mib(rate))))
     if facts.online:
-        told = next(iter(facts.online.values()))
+        reported = next(iter(facts.online.values()))
         more = facts.known_groups - facts.asked_groups
         groups = shortened(sorted(facts.online))
         if more:
             groups = Shown.GROUPS_IN_PART(groups=groups, more=more)
-        shown.append(told.shows(Shown.GROUPS_ONLINE(), groups))
+        shown.append(reported.shows(Shown.GROUPS_ONLINE(), groups))
     return tuple(shown)
 
 
 def _rate(info: Mapping[str, str]) -> tuple[int, bool]:
     """Return the bytes that a start reads a second, and whether the broker has measured it."""
     read, took_ms = _figure(info, "recoveredBytes") or 0, _figure(info, "recoveryMillis") or 0
-    if read >= _TELLING_BYTES and took_ms > 0:
+    if read >= _MEANINGFUL_BYTES and took_ms > 0:
         return read * 1000 // took_ms, True
     return _ASSUMED_RATE, False
 

@@ -100,7 +100,7 @@ class Explanations(Room):
             reasons=tuple(reasons),
             unasked=inquiry.unasked,
             at_ms=facts.at_ms,
-            copies=tuple(told.value for told in facts.copies),
+            copies=tuple(reported.value for reported in facts.copies),
             deliveries=tuple(deliveries),
         )
 

@@ -110,8 +110,14 @@ async def _route(inquiry: Inquiry, topic: str) -> Reported[TopicRouteData | None
         )
         return None if answer.code == ResponseCode.TOPIC_NOT_EXIST else check_route(answer.body)
 
-    told = await inquiry.ask(requests.GET_ROUTEINFO_BY_TOPIC, ";".join(servers.name_servers), route)
-    return None if told is None else Reported(told.value, told.request, asked, told.at_ms)
+    reported = await inquiry.ask(
+        requests.GET_ROUTEINFO_BY_TOPIC, ";".join(servers.name_servers), route
+    )
+    return (
+        None
+        if reported is None
+        else Reported(reported.value, reported.request, asked, reported.at_ms)
+    )
 
 
 async def _of_broker(inquiry: Inquiry, place: Place, topic: str) -> BrokerFacts:
@@ -123,7 +129,7 @@ async def _of_broker(inquiry: Inquiry, place: Place, topic: str) -> BrokerFacts:
     async def settings() -> Mapping[str, str]:
         return (await Brokers(servers).config(broker=address))[address]
 
-    info_told, settings_told, config, model = await asyncio.gather(
+    info_reported, settings_reported, config, model = await asyncio.gather(
         inquiry.ask(requests.GET_BROKER_RUNTIME_INFO, address, info),
         inquiry.ask(requests.GET_BROKER_CONFIG, address, settings),
         inquiry.ask(
@@ -135,7 +141,7 @@ async def _of_broker(inquiry: Inquiry, place: Place, topic: str) -> BrokerFacts:
             lambda: topic_config(servers, address, AUTO_CREATE_TOPIC),
         ),
     )
-    return BrokerFacts(place, info_told, settings_told, config, model)
+    return BrokerFacts(place, info_reported, settings_reported, config, model)
 
 
 async def topic_config(servers: Servers, address: str, topic: str) -> TopicConfig | None:
@@ -274,8 +280,8 @@ def _unknown(facts: WriteFacts, broker: BrokerFacts) -> Reason:
     if broker.settings is not None:
         evidence.append(broker.settings.shows("autoCreateTopicEnable", str(may).lower()))
     if broker.model is not None:
-        told = Shown.NOT_THERE() if model is None else f"perm={model.perm}"
-        evidence.append(broker.model.shows(Shown.TOPIC(topic=AUTO_CREATE_TOPIC), told))
+        reported = Shown.NOT_THERE() if model is None else f"perm={model.perm}"
+        evidence.append(broker.model.shows(Shown.TOPIC(topic=AUTO_CREATE_TOPIC), reported))
     if may and (broker.model is None or (model is not None and model.perm & PERM_INHERIT)):
         return Reason(
             Cause.TOPIC_CREATED_BY_FIRST_SEND,

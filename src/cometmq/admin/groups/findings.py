@@ -62,12 +62,12 @@ def is_offline(error: CometMQError) -> bool:
     return error.code == ResponseCode.CONSUMER_NOT_ONLINE
 
 
-def judge(group: str, told: Mapping[str, RunningInfo], now_ms: int) -> list[Finding]:
+def judge(group: str, reported: Mapping[str, RunningInfo], now_ms: int) -> list[Finding]:
     """Return what is wrong with a group, by the reports of its members."""
     findings = []
-    if not same_subscriptions(told.values()):
+    if not same_subscriptions(reported.values()):
         findings.append(Finding(group, None, Wrong.DIFFERENT_SUBSCRIPTIONS()))
-    for client_id, info in told.items():
+    for client_id, info in reported.items():
         findings += [Finding(group, client_id, text) for text in _of_queues(info, now_ms)]
         findings += [
             Finding(
@@ -81,23 +81,23 @@ def judge(group: str, told: Mapping[str, RunningInfo], now_ms: int) -> list[Find
     return findings
 
 
-def same_subscriptions(told: Iterable[RunningInfo]) -> bool:
+def same_subscriptions(reported: Iterable[RunningInfo]) -> bool:
     """Return whether all push consumers of the group have the same subscriptions."""
     given = {
         frozenset(
             (data.topic, data.sub_string, data.expression_type) for data in info.subscriptions
         )
-        for info in told
+        for info in reported
         if _is_push(info)
     }
     return len(given) < 2
 
 
-def subscription_differences(told: Mapping[str, RunningInfo]) -> list[SubscriptionDifference]:
+def subscription_differences(reported: Mapping[str, RunningInfo]) -> list[SubscriptionDifference]:
     """Return the topics that push consumers of the group select differently, sorted."""
     selected = {
         client_id: {data.topic: _expression(data) for data in info.subscriptions}
-        for client_id, info in told.items()
+        for client_id, info in reported.items()
         if _is_push(info)
     }
     found = []
@@ -112,11 +112,11 @@ def subscription_differences(told: Mapping[str, RunningInfo]) -> list[Subscripti
     return found
 
 
-def holders(told: Mapping[str, RunningInfo]) -> dict[MessageQueue, str]:
+def holders(reported: Mapping[str, RunningInfo]) -> dict[MessageQueue, str]:
     """Return the member that holds each queue; one that it has given up counts no more."""
     return {
         queue: client_id
-        for client_id, info in told.items()
+        for client_id, info in reported.items()
         for queue, at in info.queues.items()
         if not at.droped
     }

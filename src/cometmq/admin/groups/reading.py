@@ -101,13 +101,13 @@ class GroupReading(Room):
         """
         check_group(group)
         addresses = await self._servers.addresses(cluster=cluster, broker=broker)
-        told = await self._servers.each(
+        reported = await self._servers.each(
             addresses,
             lambda address: ask_pops(self._servers, address, group),
             f"what group {group} has popped",
         )
-        parts = [part for part in told.values() if part is not None]
-        return popped_topics(parts) if len(parts) == len(told) else None
+        parts = [part for part in reported.values() if part is not None]
+        return popped_topics(parts) if len(parts) == len(reported) else None
 
     async def set_request_mode(
         self,

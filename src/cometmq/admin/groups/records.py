@@ -194,13 +194,13 @@ def waiting_offset(at: OffsetWrapper) -> int | None:
 
 def merged(group: str, parts: Iterable[GroupProgress], *, complete: bool = True) -> GroupProgress:
     """Merge what several brokers report into the progress of a group; say if it is `complete`."""
-    told = list(parts)
-    queues = {at.queue: at for part in told for at in part.queues}
+    reported = list(parts)
+    queues = {at.queue: at for part in reported for at in part.queues}
     return GroupProgress(
         group,
-        sum(part.consume_per_s for part in told),
+        sum(part.consume_per_s for part in reported),
         tuple(at for _, at in sorted(queues.items(), key=lambda item: item[0])),
-        complete and all(part.complete for part in told),
+        complete and all(part.complete for part in reported),
     )
 
 

@@ -25,7 +25,7 @@ from cometmq.admin.groups.records import (
     merged,
     queue_progress,
 )
-from cometmq.admin.groups.stored_offsets import tell_none_from_zero
+from cometmq.admin.groups.stored_offsets import distinguish_none_from_zero
 from cometmq.admin.routed import readable_of
 from cometmq.admin.servers import failure
 from cometmq.admin.topics.queue_bodies import queue_table_and_rate
@@ -437,7 +437,7 @@ class Groups(GroupReading):
                 timeout_s=max(_PROGRESS_TIMEOUT_S, self._servers.timeout_s),
             )
             table, rate = queue_table_and_rate(answer.body, OffsetWrapper, "consumeTps")
-            await tell_none_from_zero(self._servers, address, group, table)
+            await distinguish_none_from_zero(self._servers, address, group, table)
             return GroupProgress(group, rate, queue_progress(table))
 
         if broker is not None:

@@ -40,7 +40,7 @@ async def stored_offset(
     return None if answer.code == ResponseCode.QUERY_NOT_FOUND else answer.header.offset
 
 
-async def tell_none_from_zero(
+async def distinguish_none_from_zero(
     servers: Servers, address: str, group: str, table: Mapping[MessageQueue, OffsetWrapper]
 ) -> None:
     """Find the queues in which a group has no offset: for these a Java broker reports an offset of

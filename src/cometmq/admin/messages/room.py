@@ -277,8 +277,8 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
                 trace_topic, msg_id, max_messages, begin_ms, end_ms, lambda _: True
             )
         except ServersFailedError as error:
-            told = {at: _events(each, msg_id) for at, each in error.results.items()}
-            raise ServersFailedError(str(error), results=told, errors=error.errors) from error
+            reported = {at: _events(each, msg_id) for at, each in error.results.items()}
+            raise ServersFailedError(str(error), results=reported, errors=error.errors) from error
         return _events(found, msg_id)
 
     # Sending and consuming again

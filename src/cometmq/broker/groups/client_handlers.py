@@ -71,7 +71,7 @@ class ClientHandlers:
         self._handlers: Handlers | None = None
         # Groups whose members must be notified of a change, in the order of the changes.
         self._changed: dict[str, None] = {}
-        self._telling: Iterator[None] | None = None
+        self._notifying: Iterator[None] | None = None
         clients.on_members_changed.append(self.notify_members)
 
     def register(self, handlers: Handlers) -> None:
@@ -258,22 +258,22 @@ class ClientHandlers:
             config is not None and not config.notify_consumer_ids_changed_enable
         ):
             return
-        if self._telling is None and not self._changed:
+        if self._notifying is None and not self._changed:
             if len(members) <= _NOTIFIED_AT_ONCE:
                 self._changed[group] = None
-                self._tell()
+                self._notify()
                 return
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._notify)
         self._changed[group] = None
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Notify members of changed groups for a slice of time, and go on in the next turn."""
-        if self._telling is None:
-            self._telling = self._notifications()
-        if run_slice(self._telling):
-            self._telling = None
+        if self._notifying is None:
+            self._notifying = self._notifications()
+        if run_slice(self._notifying):
+            self._notifying = None
         else:
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._notify)
 
     def _notifications(self) -> Iterator[None]:
         while self._changed:

@@ -273,8 +273,8 @@ class ClientManager:
                 yield
                 if group.members.get(member.client_id) is not member:
                     return
-        for tell in self.on_taken_in:
-            tell(group.name)
+        for notify in self.on_taken_in:
+            notify(group.name)
 
     def log_joined(self, client_id: str) -> None:
         """Log in one line which groups a client has joined: a line for each of a thousand takes 25 ms."""

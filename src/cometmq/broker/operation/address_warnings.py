@@ -27,7 +27,7 @@ class AddressWarnings:
     def __init__(self, network: Network) -> None:
         self._network = network
         self._address: str | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def advertise(self, ip: str, address: str, bound: str) -> None:
         """Take the address that clients are sent to, and the one listened on.
@@ -44,15 +44,15 @@ class AddressWarnings:
 
     def met(self, connection: Connection) -> None:
         """Look at a connection that was made to or by this broker."""
-        if self._address is None or len(self._told) >= _MOST_NETWORKS:
+        if self._address is None or len(self._reported) >= _MOST_NETWORKS:
             return
         peer = connection.peer_ip
         network = _network_of(peer)
-        if network is None or network in self._told:
+        if network is None or network in self._reported:
             return
         if self._network.own_address(peer, connection.peer_port) == peer:  # this machine
             return
-        self._told.add(network)
+        self._reported.add(network)
         log.warning(
             "a peer elsewhere is sent to a loopback address",
             peer=connection.peer,

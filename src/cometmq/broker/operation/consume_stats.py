@@ -76,7 +76,7 @@ class ConsumeStatsHandlers:
         async with self._long_answers.turn(connection):
             answer = self._answer("name a topic")
             rate = 0.0
-            for name in self._topics_to_tell(header):
+            for name in self._topics_to_report(header):
                 topic = self._topics.get(name)
                 if topic is None:
                     await answer.breathe()
@@ -160,7 +160,7 @@ class ConsumeStatsHandlers:
         queue = MessageQueueBean(self._config.broker_name, queue_id, topic)
         return QueueTimeSpan(queue, first_ms, last_ms, consumed_ms, delay_ms)
 
-    def _topics_to_tell(self, header: GetConsumeStatsRequestHeader) -> list[str]:
+    def _topics_to_report(self, header: GetConsumeStatsRequestHeader) -> list[str]:
         if listed := listed_names(header.topic_list or "", _TOPIC_SEPARATOR):
             return listed
         if header.topic and not header.topic.isspace():

@@ -386,17 +386,17 @@ class Registration:
             self._tasks.spawn(self._register(list(self._topics.all()), [server]), "catch-up")
         if answer.code != ResponseCode.SUCCESS:
             self._forget_master(server)
-            self._tell_refusal(server, _why_refused(answer))
+            self._report_refusal(server, _why_refused(answer))
         elif server not in self._registered:
             self._registered.add(server)
             self._refusals.pop(server, None)
             log.info("registered", name_server=server, broker=self._config.broker_name)
         if self._master is not None and answer.code == ResponseCode.SUCCESS:
-            told = header_from_ext(answer.ext, RegisterBrokerResponseHeader)
-            self._master.reported(server, told.master_addr, told.ha_server_addr)
+            answered = header_from_ext(answer.ext, RegisterBrokerResponseHeader)
+            self._master.reported(server, answered.master_addr, answered.ha_server_addr)
         return answer.code == ResponseCode.SUCCESS
 
-    def _tell_refusal(self, server: str, reason: str | None) -> None:
+    def _report_refusal(self, server: str, reason: str | None) -> None:
         """Log why a name server refuses this broker; once, since it is asked again and again."""
         if self._refusals.get(server, "") != reason:
             self._refusals[server] = reason

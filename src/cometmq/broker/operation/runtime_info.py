@@ -59,7 +59,7 @@ _END_TRANSACTION_CAPACITY: Final = 100_000
 _CHECKED_FILES: Final = 3
 _LOOKED_AT_FILES: Final = 8
 # Of how many files of the log the table says when they are deleted, the oldest ones.
-_TOLD_FILES: Final = 100
+_REPORTED_FILES: Final = 100
 
 
 class RuntimeInfo:
@@ -279,7 +279,7 @@ class RuntimeInfo:
         table["commitLogFiles"] = str(len(plan.verdicts))
         table["fileDeletions"] = " ".join(
             f"{verdict.file.base}:{'' if verdict.when_ms is None else verdict.when_ms}"
-            for verdict in plan.verdicts[:_TOLD_FILES]
+            for verdict in plan.verdicts[:_REPORTED_FILES]
         )
         return table
 

@@ -33,21 +33,21 @@ async def check_master(client: RemotingClient, config: BrokerConfig, address: st
     Raises a kind of RemotingError when it does not answer. Java's brokers answer, too (code 26);
     Java's slaves do not ask, and would take the log of any broker.
     """
-    told = await ask_configuration(client, address, _TIMEOUT_S)
+    reported = await ask_configuration(client, address, _TIMEOUT_S)
     wanted = {
         "brokerName": config.broker_name,
         "brokerClusterName": config.broker_cluster_name,
     }
     for key, text in wanted.items():
-        if told.get(key) != text:
+        if reported.get(key) != text:
             raise WrongMasterError(
-                f"the broker at {address} has {key}={told.get(key)}, this slave {key}={text}: give "
+                f"the broker at {address} has {key}={reported.get(key)}, this slave {key}={text}: give "
                 "the slave the master's name and cluster, or correct haMasterAddress"
             )
-    if told.get("brokerRole") == "SLAVE" or told.get("brokerId") != str(MASTER_ID):
+    if reported.get("brokerRole") == "SLAVE" or reported.get("brokerId") != str(MASTER_ID):
         raise WrongMasterError(
-            f"the broker at {address} is no master, it has brokerRole={told.get('brokerRole')} and "
-            f"brokerId={told.get('brokerId')}: let haMasterAddress lead to the master"
+            f"the broker at {address} is no master, it has brokerRole={reported.get('brokerRole')} and "
+            f"brokerId={reported.get('brokerId')}: let haMasterAddress lead to the master"
         )
 
 
@@ -80,14 +80,14 @@ async def check_alone(
 
 async def _refuse_twin(client: RemotingClient, config: BrokerConfig, address: str) -> None:
     try:
-        told = await ask_configuration(client, address, _ALONE_TIMEOUT_S)
+        reported = await ask_configuration(client, address, _ALONE_TIMEOUT_S)
     except CometMQError:
         return
     own = config.broker_name, str(config.broker_id)
-    if (told.get("brokerName"), told.get("brokerId")) == own:
+    if (reported.get("brokerName"), reported.get("brokerId")) == own:
         raise ConfigError(
             f"brokerName={config.broker_name} with brokerId={config.broker_id} runs already, at "
-            f"{address} (brokerRole={told.get('brokerRole')}): stop that one first, or give this "
+            f"{address} (brokerRole={reported.get('brokerRole')}): stop that one first, or give this "
             "one another brokerName, or as a slave another brokerId"
         )
 

@@ -148,7 +148,7 @@ class TopicManager:
             write_queues=topic.write_queue_nums,
             perm=topic.perm,
         )
-        self._tell_changed([topic])
+        self._notify_changed([topic])
 
     def put_all(self, topics: list[TopicConfig]) -> None:
         """Make or change topics, with one line in the log for all.
@@ -161,7 +161,7 @@ class TopicManager:
         finally:
             if changed:
                 log.info("topics set", count=len(changed), first=changed[0].topic_name)
-                self._tell_changed(changed)
+                self._notify_changed(changed)
 
     def _set(self, topic: TopicConfig) -> bool:
         existing = self.get(topic.topic_name)
@@ -195,7 +195,7 @@ class TopicManager:
         for config in wanted.values():
             if self._set(config):
                 count += 1
-                self._tell_changed([config])
+                self._notify_changed([config])
             yield
         self.table.data_version = msgspec.structs.replace(master.data_version)
         if self._journal is not None:
@@ -214,7 +214,7 @@ class TopicManager:
             self.queues_removed(topic)
             for listener in self.on_removed:
                 listener(topic)
-            self._tell_changed([])
+            self._notify_changed([])
         return removed
 
     def queues_removed(self, topic: str) -> None:
@@ -289,7 +289,7 @@ class TopicManager:
         self._next_version()
         if self._journal is not None:
             self._journal.add(TopicChange(self.data_version))
-        self._tell_changed([])
+        self._notify_changed([])
 
     def skip_versions(self, count: int) -> None:
         """Move the version beyond any that others can have seen before a crash."""
@@ -300,7 +300,7 @@ class TopicManager:
         if not self.is_copy:
             self.data_version.next(self._clock.now_ms())
 
-    def _tell_changed(self, topics: list[TopicConfig]) -> None:
+    def _notify_changed(self, topics: list[TopicConfig]) -> None:
         for listener in self.on_change:
             listener(topics)
 

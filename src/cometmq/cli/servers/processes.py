@@ -80,7 +80,7 @@ def _wait_for_former(members: list[Configs]) -> bool:
     from cometmq.runtime.sockets.ports import listen_fault
 
     began = SYSTEM_CLOCK.monotonic()
-    told = False
+    reported = False
     while used := [member for member in members if _is_in_use(member[1].store_path_root_dir)]:
         serves = any(
             not config.listen_port or listen_fault(config.bind_address, config.listen_port)
@@ -88,14 +88,14 @@ def _wait_for_former(members: list[Configs]) -> bool:
         )
         if SYSTEM_CLOCK.monotonic() - began > (_SERVING_LIMIT_S if serves else STOP_LIMIT_S):
             return False
-        if not told:
-            told = True
+        if not reported:
+            reported = True
             log.warning(
                 "brokers of another supervisor still run; waiting for them to stop",
                 brokers=[config.broker_name for config, *_ in used],
             )
         SYSTEM_CLOCK.sleep(_LOOK_AGAIN_S)
-    return told
+    return reported
 
 
 def _is_in_use(store: Path) -> bool:

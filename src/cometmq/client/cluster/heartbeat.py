@@ -62,7 +62,7 @@ class Heartbeats:
         # By address, why its broker did not let this client in.
         self._denied: dict[str, AccessDeniedError] = {}
         # By address, the refusal that was logged last.
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._quiet = asyncio.Event()
         self._closed = False
 
@@ -123,7 +123,7 @@ class Heartbeats:
                 self._quiet.set()
         self._failed.discard(address)
         self._denied.pop(address, None)
-        self._told.pop(address, None)
+        self._reported.pop(address, None)
         is_first = address not in self._reached
         self._reached[address] = max(edition, self._reached.get(address, 0))
         if is_first:
@@ -217,8 +217,8 @@ class Heartbeats:
         except CometMQError as error:
             # The heartbeat reached the broker, which refused it. The next period tries again.
             # A client that starts may send a second one at once: to a broker that a route names again.
-            if self._told.get(address) != str(error):
-                self._told[address] = str(error)
+            if self._reported.get(address) != str(error):
+                self._reported[address] = str(error)
                 log.warning("heartbeat refused", address=address, reason=str(error))
             self._failed.discard(address)
             if isinstance(error, AccessDeniedError):

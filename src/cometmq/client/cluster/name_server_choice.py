@@ -91,13 +91,13 @@ def _explained(error: CometMQError, address: str) -> CometMQError:
 
 
 def _of_all(errors: list[CometMQError]) -> CometMQError:
-    told = next((e for e in reversed(errors) if isinstance(e, RemotingError)), errors[-1])
+    reported = next((e for e in reversed(errors) if isinstance(e, RemotingError)), errors[-1])
     if len(errors) == 1:
-        return told
+        return reported
     reasons = "; ".join(map(str, errors))
-    return type(told)(
+    return type(reported)(
         f"none of {len(errors)} name servers answered: {reasons}",
-        code=told.code,
-        remark=told.remark,
-        address=told.address,
+        code=reported.code,
+        remark=reported.remark,
+        address=reported.address,
     )

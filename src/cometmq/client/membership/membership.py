@@ -251,12 +251,12 @@ class Membership:
     def subscribe(self, topic: str, selector: MessageSelector) -> None:
         """Add or change a subscription while running."""
         self.set_subscription(topic, selector)
-        self._owner.spawn(self._tell_subscriptions(topic), f"subscribe-{topic}")
+        self._owner.spawn(self._announce_subscriptions(topic), f"subscribe-{topic}")
 
     def unsubscribe(self, topic: str) -> None:
         """End a subscription while running, and give up its queues."""
         if self._subscriptions.pop(topic, None) is not None:
-            self._owner.spawn(self._tell_subscriptions(None), f"unsubscribe-{topic}")
+            self._owner.spawn(self._announce_subscriptions(None), f"unsubscribe-{topic}")
 
     # Offsets
 
@@ -357,7 +357,7 @@ class Membership:
         for subscription in self.subscriptions():
             await check_expression(self._instance, self._group, subscription)
 
-    async def _tell_subscriptions(self, topic: str | None) -> None:
+    async def _announce_subscriptions(self, topic: str | None) -> None:
         if topic is not None and self._instance.routes.route(topic) is None:
             self._instance.routes.refresh_soon(topic)
         try:

@@ -264,7 +264,7 @@ class TransactionProducer(Producer):
         try:
             instance = self._running()
             address = instance.need_master(result.queue.broker_name, message.topic)
-            self._tell_hooks(message, result.msg_id, address, state, from_check=False)
+            self._call_hooks(message, result.msg_id, address, state, from_check=False)
             await instance.remoting.send_oneway(address, _verdict(header, remark))
         except CometMQError as error:
             log.warning(
@@ -274,7 +274,7 @@ class TransactionProducer(Producer):
                 reason=str(error),
             )
 
-    def _tell_hooks(
+    def _call_hooks(
         self,
         message: Message,
         msg_id: str,
@@ -332,7 +332,7 @@ class TransactionProducer(Producer):
                 broker_name=header.broker_name,
             )
             peer, command = connection.peer, _verdict(answer, remark)
-            self._tell_hooks(message, message.msg_id, peer, state, from_check=True)
+            self._call_hooks(message, message.msg_id, peer, state, from_check=True)
             assert self._opened is not None, "set by start"
             self._opened.remoting.rpc_hooks.before(peer, command)
             connection.send_oneway(command)

@@ -11,7 +11,7 @@ from cometmq.model.queue import MessageQueue
 # The queues that are paused or resumed: None for all of the consumer, a topic, or single ones.
 Chosen = str | Collection[MessageQueue] | None
 
-_TOLD_QUEUES: Final = 100
+_REPORTED_QUEUES: Final = 100
 
 
 class Gates:
@@ -79,8 +79,8 @@ class Gates:
     def properties(self, assigned: Collection[MessageQueue]) -> dict[str, str]:
         """Describe the pauses, for brokers and consoles that ask about a consumer with the queues `assigned`."""
         paused = sorted(queue for queue in assigned if self._covers(queue))
-        more = len(paused) - _TOLD_QUEUES
-        parts = [*map(str, paused[:_TOLD_QUEUES]), *([f"{more} more"] if more > 0 else [])]
+        more = len(paused) - _REPORTED_QUEUES
+        parts = [*map(str, paused[:_REPORTED_QUEUES]), *([f"{more} more"] if more > 0 else [])]
         return {"paused": "true" if self._all else "false", "pausedQueues": "; ".join(parts)}
 
     def _covers(self, queue: MessageQueue) -> bool:

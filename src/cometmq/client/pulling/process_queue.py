@@ -15,8 +15,8 @@ from cometmq.runtime.clock import SYSTEM_CLOCK, Clock
 
 _MIB = 1024 * 1024
 # How many queues a report on failures names, and how many letters of each reason.
-_TOLD_FAILURES: Final = 5
-_TOLD_REASON: Final = 300
+_REPORTED_FAILURES: Final = 5
+_REPORTED_REASON: Final = 300
 # A puller waits for an answer for less time than this.
 LAG_KNOWN_MS: Final = 60_000
 
@@ -197,10 +197,10 @@ def process_queue_info(process_queue: ProcessQueue, commit_offset: int | None) -
 
 def failures_text(failures: Mapping[MessageQueue, str]) -> str:
     """Describe what fails by queue, for brokers and consoles that ask about a consumer."""
-    told = sorted(failures.items(), key=lambda item: item[0])[:_TOLD_FAILURES]
+    reported = sorted(failures.items(), key=lambda item: item[0])[:_REPORTED_FAILURES]
     parts = [
-        f"{queue.topic}/{queue.broker_name}/{queue.queue_id}: {reason[:_TOLD_REASON]}"
-        for queue, reason in told
+        f"{queue.topic}/{queue.broker_name}/{queue.queue_id}: {reason[:_REPORTED_REASON]}"
+        for queue, reason in reported
     ]
-    more = len(failures) - len(told)
+    more = len(failures) - len(reported)
     return "; ".join([*parts, f"{more} more"] if more else parts)

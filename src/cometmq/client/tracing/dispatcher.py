@@ -67,7 +67,7 @@ class TraceDispatcher:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._flushed_at_s = self._loop.time()
-        self._told_dropped = 0
+        self._logged_dropped = 0
         self._lost = 0  # events since the last trace that was sent
         self._instance = instance
         self.clock = instance.clock
@@ -111,14 +111,14 @@ class TraceDispatcher:
             batches = self._take()
             if batches:
                 await asyncio.gather(*(self._send(batch) for batch in batches))
-        if self.dropped != self._told_dropped:
+        if self.dropped != self._logged_dropped:
             log.warning(
                 "traces were dropped, they came faster than they could be sent",
                 group=self._group,
-                dropped=self.dropped - self._told_dropped,
+                dropped=self.dropped - self._logged_dropped,
                 limit=CAPACITY,
             )
-            self._told_dropped = self.dropped
+            self._logged_dropped = self.dropped
 
     async def _run(self) -> None:
         while True:

@@ -111,8 +111,8 @@ async def _show_state(request: Request, state: BrokerState) -> dict[str, object]
 
 
 async def _show_settings(request: Request, state: BrokerState) -> dict[str, object]:
-    told = await _settings(console_of(request), state.at.address)
-    settings = told.value or []
+    reported = await _settings(console_of(request), state.at.address)
+    settings = reported.value or []
     changed = sum(setting.is_changed for setting in settings)
     only = "all" if request.query_params.get("show") == "all" or not changed else "changed"
     rows = page_of(
@@ -123,7 +123,7 @@ async def _show_settings(request: Request, state: BrokerState) -> dict[str, obje
     )
     wanted = request.query_params.get("edit", "")
     edited = next((each for each in settings if each.key == wanted and each.is_changeable), None)
-    return {"settings": told, "rows": rows, "show": only, "changed": changed, "edited": edited}
+    return {"settings": reported, "rows": rows, "show": only, "changed": changed, "edited": edited}
 
 
 async def _show_files(request: Request, state: BrokerState) -> dict[str, object]:
@@ -168,11 +168,11 @@ async def change_setting(request: Request, form: Form) -> Action:
     console, address = console_of(request), form["address"]
     key, value = form["key"], form["value"].strip()
     # Read again, since somebody else may have changed it in the last seconds.
-    told = await _settings(console, address, age_s=0)
-    if told.value is None:
-        assert told.error is not None
-        raise told.error
-    setting = next((each for each in told.value if each.key == key), None)
+    reported = await _settings(console, address, age_s=0)
+    if reported.value is None:
+        assert reported.error is not None
+        raise reported.error
+    setting = next((each for each in reported.value if each.key == key), None)
     if setting is None or not setting.is_changeable:
         raise IllegalArgumentError(Refused.NO_SETTING(key=key, address=address))
     check_unchanged(key, setting.value, form["was"])
@@ -319,14 +319,14 @@ async def _state(console: Console, address: str) -> BrokerState:
     place = await in_time(_place(console, address))
     if place.value is None:
         return BrokerState(BrokerAddress("", "", MASTER_ID, address), {}, place.error)
-    told = await in_time(
+    reported = await in_time(
         console.recent.get(
             ("runtime", address),
             _AGE_S,
             lambda: console.admin.brokers.runtime_info(broker=address),
         )
     )
-    return BrokerState(place.value, (told.value or {}).get(address, {}), told.error)
+    return BrokerState(place.value, (reported.value or {}).get(address, {}), reported.error)
 
 
 async def _settings(

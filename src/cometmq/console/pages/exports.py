@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from cometmq.console.limits import note
 from cometmq.console.routes import check_session, console_of
-from cometmq.console.views.rendering import told
+from cometmq.console.views.rendering import localized
 from cometmq.console.web.places import Places
 
 
@@ -51,7 +51,8 @@ def last_line(request: Request, met: HTTPException) -> bytes:
     """
     note(console_of(request).limit_hits, met)
     return (
-        json.dumps({"incomplete": told(request, met.detail)}, ensure_ascii=False).encode() + b"\n"
+        json.dumps({"incomplete": localized(request, met.detail)}, ensure_ascii=False).encode()
+        + b"\n"
     )
 
 

@@ -101,11 +101,11 @@ async def one(request: Request) -> Response:
     if not is_seen and await is_unknown_group(console, name, configs):
         return unknown_group(request, name, configs)
     members = await _asked_members(request, state)
-    told = {client: info.value for client, info in members.items() if info.value is not None}
-    if members and len(told) == len(members):
-        console.watch.troubles.note(name, told)
+    reported = {client: info.value for client, info in members.items() if info.value is not None}
+    if members and len(reported) == len(members):
+        console.watch.troubles.note(name, reported)
     # `differences` reports what members select differently.
-    findings = [each for each in judge(name, told, console.clock.now_ms()) if each.client_id]
+    findings = [each for each in judge(name, reported, console.clock.now_ms()) if each.client_id]
     values: dict[str, Any] = {
         "name": name,
         "view": view,
@@ -113,8 +113,8 @@ async def one(request: Request) -> Response:
         "configs": configs,
         "state": state,
         "members": members,
-        "told": told,
-        "differences": subscription_differences(told),
+        "reported": reported,
+        "differences": subscription_differences(reported),
         "findings": findings[:_MOST_FINDINGS],
         "more_findings": max(0, len(findings) - _MOST_FINDINGS),
         "silent": {client: info.error for client, info in members.items() if info.error},
@@ -122,7 +122,7 @@ async def one(request: Request) -> Response:
         # Facts that the tab itself asks for and could not get.
         "missing": [],
     }
-    values.update(await _TABS[view](request, state, told))
+    values.update(await _TABS[view](request, state, reported))
     return render(request, f"group_{view}.html", values)
 
 
@@ -192,7 +192,7 @@ async def new(request: Request) -> Response:
 
 
 async def _progress(
-    request: Request, state: views.GroupState, told: Mapping[str, RunningInfo]
+    request: Request, state: views.GroupState, reported: Mapping[str, RunningInfo]
 ) -> dict[str, Any]:
     console = console_of(request)
     progress = state.progress.value
@@ -208,7 +208,7 @@ async def _progress(
     if progress is None:
         trend = console.watch.lag_trend(state.name)
         return {"rows": None, "topics": [], "topic": topic, "trend": trend, **popped}
-    owners = holders(told)
+    owners = holders(reported)
     by_lag = request.query_params.get("sort") == "lag"
     queues = [at for at in progress.queues if topic in ("", at.queue.topic)]
     rows = page_of(
@@ -252,7 +252,7 @@ def _by_queue(at: QueueProgress) -> tuple[bool, MessageQueue]:
 
 
 async def _members(
-    request: Request, state: views.GroupState, told: Mapping[str, RunningInfo]
+    request: Request, state: views.GroupState, reported: Mapping[str, RunningInfo]
 ) -> dict[str, Any]:
     online = state.members.value
     clients = online.clients if online is not None else ()
@@ -267,30 +267,30 @@ async def _members(
         "versions": sorted({at.version for at in clients}),
         "held": {
             client: sum(not at.droped for at in info.queues.values())
-            for client, info in told.items()
+            for client, info in reported.items()
         },
-        "started": {client: started_ms(info) for client, info in told.items()},
+        "started": {client: started_ms(info) for client, info in reported.items()},
         "cached": {
             client: sum(at.cached_msg_count for at in info.queues.values())
-            for client, info in told.items()
+            for client, info in reported.items()
         },
         "rates": {
             client: sum(at.consume_ok_tps for at in info.topics.values())
-            for client, info in told.items()
+            for client, info in reported.items()
         },
         "failed": {
             client: sum(at.consume_failed_msgs for at in info.topics.values())
-            for client, info in told.items()
+            for client, info in reported.items()
         },
-        "paused_members": {client for client, info in told.items() if info.paused},
-        "paused_queues": {client: sorted(info.paused_queues) for client, info in told.items()},
+        "paused_members": {client for client, info in reported.items() if info.paused},
+        "paused_queues": {client: sorted(info.paused_queues) for client, info in reported.items()},
     }
 
 
 async def _offsets(
-    request: Request, state: views.GroupState, told: Mapping[str, RunningInfo]
+    request: Request, state: views.GroupState, reported: Mapping[str, RunningInfo]
 ) -> dict[str, Any]:
-    del told
+    del reported
     console = console_of(request)
     progress = state.progress.value
     topics = [at.topic for at in views.topics_of(progress, {})] if progress is not None else []
@@ -327,9 +327,9 @@ async def _offsets(
 
 
 async def _configuration(
-    request: Request, state: views.GroupState, told: Mapping[str, RunningInfo]
+    request: Request, state: views.GroupState, reported: Mapping[str, RunningInfo]
 ) -> dict[str, Any]:
-    del state, told
+    del state, reported
     name = request.query_params.get("name", "")
     configs = (await views.configs_of(console_of(request), name)).value
     if configs is None or not configs.by_broker:

@@ -233,7 +233,7 @@ async def redrive(request: Request, form: Form) -> Action:
             outcomes = await console.admin.messages.redrive_letters(
                 redrive_id, choice.group, found, only_group=only_group
             )
-            return _told(_, outcomes)
+            return _outcome_of(_, outcomes)
         return await _redrive_all(request, redrive_id, shown, only_group=only_group)
 
     return Action(
@@ -448,7 +448,7 @@ async def _dry_run(
     return said
 
 
-def _told(_: Say, outcomes: Sequence[LetterOutcome]) -> Outcome:
+def _outcome_of(_: Say, outcomes: Sequence[LetterOutcome]) -> Outcome:
     lines, sent = [], 0
     for each in outcomes:
         name = " ".join((each.letter.msg_id, *each.letter.keys))

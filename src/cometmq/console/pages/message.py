@@ -22,7 +22,7 @@ from cometmq.console.schemas.bodies import Shown
 from cometmq.console.views.advice import is_not_there
 from cometmq.console.views.names import groups_of_topic
 from cometmq.console.views.paging import Slice, page_of, whole
-from cometmq.console.views.rendering import Say, moment, render, told, url, words
+from cometmq.console.views.rendering import Say, localized, moment, render, url, words
 from cometmq.console.watching.asking import ask_each, brokers_of, gone_masters, in_time
 from cometmq.errors import CometMQError, IllegalArgumentError
 from cometmq.model import properties as p
@@ -252,9 +252,9 @@ async def _asked(
     return [await console.recent.get(key, _AGE_S, lambda: messages.by_id(place["id"]))]
 
 
-def _joined(told: Mapping[str, list[MessageExt]]) -> list[MessageExt]:
+def _joined(by_id: Mapping[str, list[MessageExt]]) -> list[MessageExt]:
     """Join what some brokers found under an id, the oldest first."""
-    found = [message for each in told.values() for message in each]
+    found = [message for each in by_id.values() for message in each]
     return sorted(found, key=lambda message: message.store_timestamp_ms)
 
 
@@ -288,7 +288,7 @@ async def _shown(request: Request, message: MessageExt) -> Shown:
             return Shown(schema.name, shown_text, 0, size, size, hint)
         if decoded.error is not None:
             console_of(request).limit_hits.note(decoded.error)
-        hint = f"{schema.name}: {told(request, decoded.error)}"
+        hint = f"{schema.name}: {localized(request, decoded.error)}"
     shown = await asyncio.to_thread(
         bodies.show,
         message.body,
@@ -315,11 +315,11 @@ async def _consumers(request: Request, message: MessageExt) -> Consumers:
         )
         return track
 
-    told = await ask_each(rows.rows, ask)
+    answers = await ask_each(rows.rows, ask)
     unknown = TrackKind.UNKNOWN
     tracks = [
         at.value or MessageTrack(g, unknown, "" if at.error is None else text_of(at.error))
-        for g, at in told.items()
+        for g, at in answers.items()
     ]
     return Consumers(rows, tracks, names.error)
 

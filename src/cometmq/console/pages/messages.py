@@ -20,7 +20,7 @@ from cometmq.console.schemas.bodies import snippet
 from cometmq.console.state import Console
 from cometmq.console.views.names import topic_names
 from cometmq.console.views.paging import MAX_QUERY, whole
-from cometmq.console.views.rendering import fragment, render, told, url
+from cometmq.console.views.rendering import fragment, localized, render, url
 from cometmq.console.views.times import time_ms
 from cometmq.console.watching.asking import gone_masters, in_time
 from cometmq.console.watching.recent import Known
@@ -137,7 +137,7 @@ async def tail(request: Request) -> Response:
             _check_tails(request)  # others may have begun meanwhile
         except LimitMetError as error:
             note(console.limit_hits, error)
-            yield _event("failed", told(request, error.detail))
+            yield _event("failed", localized(request, error.detail))
             return
         account = account_of(request)
         console.tails.take(account)
@@ -201,9 +201,9 @@ class _Tail:
                 body_bytes=_LISTED_BODY_BYTES,
             )
         except CometMQError as error:
-            return [_event("failed", told(self._request, error))]
+            return [_event("failed", localized(self._request, error))]
         events = [
-            _event("failed", f"{name}: {told(self._request, error)}")
+            _event("failed", f"{name}: {localized(self._request, error)}")
             for name, error in page.errors.items()
         ]
         self._cursor = page.newest if page.next is None or page.messages else page.next

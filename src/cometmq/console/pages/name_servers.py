@@ -35,7 +35,7 @@ MAX_ENTRY_VALUE: Final = 65_536
 MAX_SETTING: Final = 1000
 _ENTRY_NAME: Final = Bound("MAX_ENTRY_NAME", MAX_ENTRY_NAME)
 # How many letters of a value the result of a change shows; the preview and the audit log have all.
-_TOLD_LETTERS: Final = 500
+_REPORTED_LETTERS: Final = 500
 _ENTRIES_AGE_S: Final = 2.0
 # One that does not answer takes seconds to say so.
 _SETTINGS_AGE_S: Final = 10.0
@@ -65,15 +65,17 @@ async def settings(request: Request) -> Response:
     """Show the settings of a name server."""
     console, address = console_of(request), request.query_params.get("address", "")
     found = (await settings_of_name_servers(console)).get(address)
-    told = (found.value or {}) if found is not None else {}
-    rows = page_of(request, told.items(), text=" ".join, key=lambda item: item[0].lower())
+    reported = (found.value or {}) if found is not None else {}
+    rows = page_of(request, reported.items(), text=" ".join, key=lambda item: item[0].lower())
     wanted = request.query_params.get("edit", "")
     values = {
         "address": address,
         "settings": found,
         "rows": rows,
         "changeable": CHANGEABLE_SETTINGS,
-        "edited": (wanted, told[wanted]) if wanted in CHANGEABLE_SETTINGS & set(told) else None,
+        "edited": (wanted, reported[wanted])
+        if wanted in CHANGEABLE_SETTINGS & set(reported)
+        else None,
     }
     return render(request, "name_server.html", values, status=404 if found is None else 200)
 
@@ -87,12 +89,12 @@ async def change_setting(request: Request, form: Form) -> Action:
         raise IllegalArgumentError(Refused.NO_NAME_SERVER_SETTING(key=key))
     # Read again, since somebody else may have changed it in the last seconds.
     found = await settings_of_name_servers(console, age_s=0)
-    told = {at: each.value for at, each in found.items()}
-    seen = told.get(address)
+    reported = {at: each.value for at, each in found.items()}
+    seen = reported.get(address)
     if seen is None or key not in seen:
         raise IllegalArgumentError(Refused.SETTING_UNKNOWN(address=address, key=key))
     check_unchanged(key, seen[key], form["was"])
-    before = {at: each.get(key, "") for at, each in told.items() if each is not None}
+    before = {at: each.get(key, "") for at, each in reported.items() if each is not None}
 
     async def perform() -> Outcome:
         await console.admin.name_servers.update_config({key: value})
@@ -122,10 +124,10 @@ async def entries(request: Request) -> Response:
     async def ask() -> dict[str, dict[str, str]]:
         return await console.admin.name_servers.entries_by_server(namespace)
 
-    told = await in_time(
+    reported = await in_time(
         console.recent.get(("entries", namespace), _ENTRIES_AGE_S, ask), _as_they_are
     )
-    held = told.value or {}
+    held = reported.value or {}
     rows = page_of(
         request,
         [(key, _values_of(held, key)) for key in set().union(*held.values())],
@@ -137,7 +139,7 @@ async def entries(request: Request) -> Response:
         "namespace": namespace,
         "is_order": namespace == ORDER_NAMESPACE,
         "order_namespace": ORDER_NAMESPACE,
-        "told": told,
+        "reported": reported,
         "rows": rows,
         "edited": wanted,
         "value": next(iter(_values_of(held, wanted)), ""),
@@ -225,16 +227,17 @@ async def settings_of_name_servers(
 
     async def ask() -> dict[str, Known[dict[str, str]]]:
         errors: Mapping[str, CometMQError] = {}
-        told: Mapping[str, dict[str, str]] = {}
+        reported: Mapping[str, dict[str, str]] = {}
         try:
-            told = await console.admin.name_servers.config()
+            reported = await console.admin.name_servers.config()
         except ServersFailedError as error:
-            errors, told = error.errors, error.results
+            errors, reported = error.errors, error.results
         except CometMQError as error:
             errors = dict.fromkeys(addresses, error)
         return {
             address: Known(
-                hide_secrets(told[address]) if address in told else None, errors.get(address)
+                hide_secrets(reported[address]) if address in reported else None,
+                errors.get(address),
             )
             for address in addresses
         }
@@ -248,13 +251,13 @@ async def _now(console: Console, namespace: str, key: str) -> tuple[list[str], s
     Raises CometMQError if none does.
     """
     try:
-        told: Mapping[str, Mapping[str, str]]
-        told = await console.admin.name_servers.entries_by_server(namespace)
+        reported: Mapping[str, Mapping[str, str]]
+        reported = await console.admin.name_servers.entries_by_server(namespace)
     except ServersFailedError as error:
         if not error.results:
             raise
         return _values_of(error.results, key), text_of(error)
-    return _values_of(told, key), ""
+    return _values_of(reported, key), ""
 
 
 def _not_everywhere(request: Request, missed: str) -> list[str]:
@@ -283,7 +286,7 @@ def _typed(name: str) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _TOLD_LETTERS else f"{text[:_TOLD_LETTERS]}…"
+    return text if len(text) <= _REPORTED_LETTERS else f"{text[:_REPORTED_LETTERS]}…"
 
 
 def _values_of(held: Mapping[str, Mapping[str, str]], key: str) -> list[str]:

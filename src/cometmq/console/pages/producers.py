@@ -67,7 +67,7 @@ async def producers(request: Request) -> Response:
     if group and topic:
         found, errors = await _named(console, group, topic)
     else:
-        found, errors = await _told(console, topic)
+        found, errors = await _seen_producers(console, topic)
         found = [seen for seen in found if group in ("", seen.group)]
     rows = page_of(
         request,
@@ -88,20 +88,22 @@ async def seen_at(
     """
 
     async def ask(address: str) -> Mapping[str, list[SeenProducer]]:
-        told = await console.recent.get(
+        reported = await console.recent.get(
             ("producers", address),
             _AGE_S,
             lambda: console.admin.producers.of_brokers(broker=address),
         )
-        return told[address]
+        return reported[address]
 
     asked = await ask_each(brokers.values(), ask)
-    told = {name: asked[address] for name, address in brokers.items()}
-    found = _joined({name: each.value for name, each in told.items() if each.value is not None})
-    return found, {name: each.error for name, each in told.items() if each.error is not None}
+    reported = {name: asked[address] for name, address in brokers.items()}
+    found = _joined({name: each.value for name, each in reported.items() if each.value is not None})
+    return found, {name: each.error for name, each in reported.items() if each.error is not None}
 
 
-async def _told(console: Console, topic: str) -> tuple[list[Seen], dict[str, CometMQError]]:
+async def _seen_producers(
+    console: Console, topic: str
+) -> tuple[list[Seen], dict[str, CometMQError]]:
     if topic:
         route = await in_time(console.admin.topics.route(topic))
         if route.value is None:
@@ -137,12 +139,12 @@ def _not_there(console: Console, name: str, error: CometMQError) -> dict[str, Co
     return {**gone, name: error}
 
 
-def _joined(told: Mapping[str, Mapping[str, Iterable[SeenProducer]]]) -> list[Seen]:
+def _joined(reported: Mapping[str, Mapping[str, Iterable[SeenProducer]]]) -> list[Seen]:
     """Join the brokers' answers: a client connects to several brokers, and each of them lists
     it.
     """
     joined: dict[tuple[str, str], Seen] = {}
-    for broker, groups in told.items():
+    for broker, groups in reported.items():
         for group, members in groups.items():
             for member in members:
                 seen = joined.setdefault((group, member.client_id), Seen(group, member))

@@ -176,11 +176,11 @@ async def configs_of(
 
 def differences(configs: Iterable[TopicConfig]) -> list[str]:
     """Return the columns in which the brokers' configurations of a topic differ."""
-    told = list(configs)
+    reported = list(configs)
     return [
         column
         for column, value in _COLUMNS.items()
-        if any(value(config) != value(told[0]) for config in told[1:])
+        if any(value(config) != value(reported[0]) for config in reported[1:])
     ]
 
 
@@ -252,12 +252,12 @@ async def _statistics(
     """Ask each master of a topic for its counts of the topic."""
 
     async def ask(address: str) -> Statistics | None:
-        told = await console.recent.get(
+        reported = await console.recent.get(
             (kind, name, address),
             _COUNTS_AGE_S,
             lambda: console.admin.brokers.statistics(kind, name, broker=address),
         )
-        return told[address]
+        return reported[address]
 
     masters = [data.master() for data in route.broker_datas]
     return await ask_each([address for address in masters if address is not None], ask)
@@ -270,16 +270,16 @@ async def _kept(console: Console, route: TopicRouteData) -> str | None:
     """
 
     async def ask(address: str) -> str:
-        told = await console.recent.get(
+        reported = await console.recent.get(
             ("configuration", address),
             _SETTINGS_AGE_S,
             lambda: console.admin.brokers.config(broker=address),
         )
-        return told[address].get("fileReservedTime", "")
+        return reported[address].get("fileReservedTime", "")
 
     masters = [data.master() for data in route.broker_datas]
-    told = await ask_each([address for address in masters if address is not None], ask)
-    hours = {each.value for each in told.values()}
+    reported = await ask_each([address for address in masters if address is not None], ask)
+    hours = {each.value for each in reported.values()}
     if not hours or None in hours or not all(text and text.isdigit() for text in hours):
         return None
     found = sorted(int(text) for text in hours if text is not None)
@@ -299,8 +299,10 @@ async def _waiting(console: Console, name: str) -> int | None:
     async def ask(group: str) -> GroupProgress:
         return await _progress_of(console, group, name)
 
-    told = await ask_each(groups.value, ask)
-    lags = [None if each.value is None or each.error else each.value.lag for each in told.values()]
+    reported = await ask_each(groups.value, ask)
+    lags = [
+        None if each.value is None or each.error else each.value.lag for each in reported.values()
+    ]
     known = [lag for lag in lags if lag is not None]
     return sum(known) if len(known) == len(lags) else None
 

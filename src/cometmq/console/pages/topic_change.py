@@ -55,16 +55,16 @@ async def form_to_change(request: Request) -> Response:
     if isinstance(route.error, RouteNotFoundError):
         return unknown_topic(request, name)
     configs = {} if route.value is None else await configs_of(console, name, route.value)
-    told = [each.value for each in configs.values() if each.value is not None]
+    reported = [each.value for each in configs.values() if each.value is not None]
     values: dict[str, Any] = {
         "name": name,
         "route": route,
         "error": next((each.error for each in configs.values() if each.error), None),
-        "same": defaultdict(str, _agreed(told)),
+        "same": defaultdict(str, _agreed(reported)),
         "brokers": [] if route.value is None else _names(route.value),
         "permissions": PERMISSIONS,
         "types": MESSAGE_TYPES,
-        "attributes": sorted({pair for it in told for pair in (it.attributes or {}).items()}),
+        "attributes": sorted({pair for it in reported for pair in (it.attributes or {}).items()}),
     }
     return render(request, "topic_change.html", values)
 
@@ -197,12 +197,12 @@ async def _losses(
     """
     console, _ = console_of(request), words(request)
     names = {data.master(): data.broker_name for data in route.broker_datas}
-    told = {
+    reported = {
         names[address]: each
         for address, each in (await configs_of(console, name, route)).items()
         if broker in (None, names[address])
     }
-    before = {at: each.value for at, each in told.items() if each.value is not None}
+    before = {at: each.value for at, each in reported.items() if each.value is not None}
     sentences = [
         _(
             "The value that broker %(broker)s has now is not known, so the change may replace one that "
@@ -210,7 +210,7 @@ async def _losses(
             broker=at,
             why=each.error,
         )
-        for at, each in told.items()
+        for at, each in reported.items()
         if each.error is not None
     ]
     read = changes.get("read_queues")

@@ -256,7 +256,7 @@ async def stats_now(console: Console, name: str, age_s: float = 1.0) -> Known[To
     asked = console.recent.get(
         ("topic stats", name), age_s, lambda: console.admin.topics.stats(name)
     )
-    return await in_time(asked, lambda told: stats_of(name, told))
+    return await in_time(asked, lambda reported: stats_of(name, reported))
 
 
 async def route_now(console: Console, name: str, age_s: float = 1.0) -> Known[TopicRouteData]:

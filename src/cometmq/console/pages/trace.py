@@ -62,7 +62,9 @@ async def trace(request: Request) -> Response:
     if wanted:
         events: Known[list[TraceEvent]] = await in_time(
             console.admin.messages.trace(wanted, trace_topic=trace_topic),
-            lambda told: sorted(chain(*told.values()), key=lambda event: event.timestamp_ms),
+            lambda reported: sorted(
+                chain(*reported.values()), key=lambda event: event.timestamp_ms
+            ),
             wait_s=_WAIT_S,
         )
         if isinstance(events.error, IllegalArgumentError):

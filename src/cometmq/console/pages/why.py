@@ -206,7 +206,7 @@ def _page(question: Question) -> Page:
             "questions": QUESTIONS,
             "given": given,
             "answered": answered,
-            "told": _told,
+            "evidence_rows": _evidence_rows,
             "about": _about(given),
             "is_longer": is_longer,
             "longer_s": LONGER_S,
@@ -220,14 +220,16 @@ for _question in QUESTIONS:
     routes.page(_question.path)(_page(_question))
 
 
-def _told(reason: Reason) -> list[tuple[Evidence, list[Evidence]]]:
+def _evidence_rows(reason: Reason) -> list[tuple[Evidence, list[Evidence]]]:
     """Group the evidence of a reason by the answer that it came from, under the first figure of
     each.
     """
-    told: dict[tuple[str, str, int], list[Evidence]] = {}
+    reported: dict[tuple[str, str, int], list[Evidence]] = {}
     for evidence in reason.evidence:
-        told.setdefault((evidence.request, evidence.address, evidence.at_ms), []).append(evidence)
-    return [(figures[0], figures) for figures in told.values()]
+        reported.setdefault((evidence.request, evidence.address, evidence.at_ms), []).append(
+            evidence
+        )
+    return [(figures[0], figures) for figures in reported.values()]
 
 
 def _about(given: Values) -> list[tuple[str, str, str]]:

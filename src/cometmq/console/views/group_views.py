@@ -58,14 +58,14 @@ class SeenGroups:
 
     by_cluster: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def note(self, told: Answers[dict[str, SubscriptionGroupConfig]]) -> None:
+    def note(self, reported: Answers[dict[str, SubscriptionGroupConfig]]) -> None:
         """Remember the groups that brokers reported. A broker that did not answer keeps its former
         ones.
         """
         names: dict[str, set[str]] = {}
-        for at in told.brokers:
-            names.setdefault(at.cluster, set()).update(told.given.get(at.address, ()))
-        for silent, _ in told.errors:
+        for at in reported.brokers:
+            names.setdefault(at.cluster, set()).update(reported.given.get(at.address, ()))
+        for silent, _ in reported.errors:
             if silent is not None and silent.cluster in self.by_cluster:
                 names[silent.cluster] |= self.by_cluster[silent.cluster]
         if names:
@@ -216,13 +216,13 @@ async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> An
     for state in sorted(states, key=lambda state: (bool(state.gone_ms), state.at.broker_id)):
         readers.setdefault((state.at.cluster, state.at.broker_name), state)
 
-    async def told(state: BrokerState) -> Known[T]:
+    async def reported(state: BrokerState) -> Known[T]:
         if state.is_silent:
             return Known(None, state.error)
         return await in_time(ask(state.at.address), _nothing, who=state.at.address)
 
     asked = [state.at for state in readers.values()]
-    answers = await asyncio.gather(*map(told, readers.values()))
+    answers = await asyncio.gather(*map(reported, readers.values()))
     pairs = list(zip(asked, answers, strict=True))
     return Answers(
         tuple(asked),
@@ -240,9 +240,9 @@ async def all_configs(
         return (await console.admin.groups.configs(broker=address))[address]
 
     async def ask() -> Answers[dict[str, SubscriptionGroupConfig]]:
-        told = await at_brokers(console, of_broker)
-        console.seen_groups.note(told)
-        return told
+        reported = await at_brokers(console, of_broker)
+        console.seen_groups.note(reported)
+        return reported
 
     return await console.recent.get("group configs", age_s, ask)
 
@@ -269,11 +269,11 @@ async def configs_of(
     return Known(found, tables.error or brokers.error)
 
 
-async def _of_group(console: Console, group: str, told: Answers[T]) -> Known[dict[str, T]]:
+async def _of_group(console: Console, group: str, reported: Answers[T]) -> Known[dict[str, T]]:
     """Return what brokers answered about a group; brokers of other clusters need not have answered."""
-    if told.errors:
+    if reported.errors:
         await all_configs(console)
-    return told.known(console.seen_groups.clusters_of(group))
+    return reported.known(console.seen_groups.clusters_of(group))
 
 
 async def connections_of(console: Console, group: str) -> Known[GroupConnections | None]:
@@ -288,9 +288,9 @@ async def connections_of(console: Console, group: str) -> Known[GroupConnections
             raise
 
     async def ask() -> Known[GroupConnections | None]:
-        told = await _of_group(console, group, await at_brokers(console, of_broker))
-        parts = [part for parts in (told.value or {}).values() for part in parts]
-        return Known(joined(group, parts), told.error)
+        reported = await _of_group(console, group, await at_brokers(console, of_broker))
+        parts = [part for parts in (reported.value or {}).values() for part in parts]
+        return Known(joined(group, parts), reported.error)
 
     return await console.recent.get(("group", "members", group), 2.0, ask)
 
@@ -304,11 +304,11 @@ async def progress_of(console: Console, group: str) -> Known[GroupProgress]:
         answers = await at_brokers(
             console, lambda address: console.admin.groups.progress(group, broker=address)
         )
-        told = await _of_group(console, group, answers)
-        if told.value is None:
-            return Known(None, told.error)
-        complete = told.error is None
-        return Known(merged(group, told.value.values(), complete=complete), told.error)
+        reported = await _of_group(console, group, answers)
+        if reported.value is None:
+            return Known(None, reported.error)
+        complete = reported.error is None
+        return Known(merged(group, reported.value.values(), complete=complete), reported.error)
 
     return await console.recent.get(("group", "progress", group), 1.0, ask)
 
@@ -327,15 +327,15 @@ async def pops_of(console: Console, group: str) -> Known[Pops]:
     """Return what a group has popped at the brokers that answer."""
 
     async def of_broker(address: str) -> list[PoppedTopic] | tuple[()]:
-        told = await console.admin.groups.popped(group, broker=address)
-        return () if told is None else told
+        reported = await console.admin.groups.popped(group, broker=address)
+        return () if reported is None else reported
 
     async def ask() -> Known[Pops]:
-        told = await _of_group(console, group, await at_brokers(console, of_broker))
-        if told.value is None:
-            return Known(None, told.error)
-        unreported = tuple(sorted(at for at, part in told.value.items() if part == ()))
-        return Known(Pops(joined_pops(told.value.values()), unreported), told.error)
+        reported = await _of_group(console, group, await at_brokers(console, of_broker))
+        if reported.value is None:
+            return Known(None, reported.error)
+        unreported = tuple(sorted(at for at, part in reported.value.items() if part == ()))
+        return Known(Pops(joined_pops(reported.value.values()), unreported), reported.error)
 
     return await console.recent.get(("group", "pops", group), 1.0, ask)
 
@@ -350,10 +350,10 @@ async def times_of(
             console,
             lambda address: console.admin.groups.times(group, topic, broker=address),
         )
-        told = await _of_group(console, group, answers)
-        if told.value is None:
-            return Known(None, told.error)
-        return Known([at for times in told.value.values() for at in times], told.error)
+        reported = await _of_group(console, group, answers)
+        if reported.value is None:
+            return Known(None, reported.error)
+        return Known([at for times in reported.value.values() for at in times], reported.error)
 
     names = list(topics)
     answers = await asyncio.gather(
@@ -374,7 +374,7 @@ async def state_of(console: Console, group: str) -> GroupState:
     if progress.value is not None:
         waiting = waiting_topics(progress.value)
         times = await times_of(console, group, waiting)
-        ages = [age for told in times.values() if (age := oldest_ms(told)) is not None]
+        ages = [age for reported in times.values() if (age := oldest_ms(reported)) is not None]
         if progress.value.complete:
             age_ms = max(ages, default=None if waiting else 0)
     return GroupState(group, members, progress, age_ms)
@@ -402,7 +402,7 @@ async def members_of(
         lambda client_id: console.recent.get(
             ("group", "member", group, client_id),
             _MEMBERS_AGE_S,
-            lambda: _told_by(console, group, client_id, stacks=False),
+            lambda: _reported_by(console, group, client_id, stacks=False),
         ),
     )
     return dict(zip(names, answers, strict=True))
@@ -419,16 +419,16 @@ async def member_of(
     return await console.recent.get(
         ("group", "one member", group, client_id, stacks),
         _STACKS_AGE_S if stacks else _MEMBER_AGE_S,
-        lambda: _told_by(console, group, client_id, stacks=stacks),
+        lambda: _reported_by(console, group, client_id, stacks=stacks),
     )
 
 
-async def _told_by(
+async def _reported_by(
     console: Console, group: str, client_id: str, *, stacks: bool
 ) -> Known[RunningInfo]:
     return await in_time(
         console.admin.groups.running_info(group, client_id, stacks=stacks),
-        lambda told: next(iter(told.values())),
+        lambda reported: next(iter(reported.values())),
     )
 
 
@@ -461,7 +461,7 @@ def oldest_ms(times: Known[list[QueueTimes]]) -> int | None:
 
 def ages_of(times: Mapping[str, Known[list[QueueTimes]]]) -> dict[MessageQueue, int]:
     """Return the age of the next message to consume of each queue, 0 where none waits."""
-    return {at.queue: at.delay_ms for told in times.values() for at in told.value or ()}
+    return {at.queue: at.delay_ms for reported in times.values() for at in reported.value or ()}
 
 
 async def few_at_once(names: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> list[T]:

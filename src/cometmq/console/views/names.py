@@ -30,14 +30,14 @@ async def group_names(console: Console) -> Known[list[str]]:
         found = await known(console.admin.brokers.addresses(slaves=False))
         if found.value is None:
             return Known(None, found.error)
-        told = await asyncio.gather(
+        reported = await asyncio.gather(
             *(
                 known_of(partial(console.admin.groups.names, broker=at.address))
                 for at in found.value
             )
         )
-        names = {name for each in told for name in each.value or ()}
-        errors = [each.error for each in told if each.error is not None]
+        names = {name for each in reported for name in each.value or ()}
+        errors = [each.error for each in reported if each.error is not None]
         return Known(sorted(names), errors[0] if errors else None)
 
     return await console.recent.get("groups", AGE_S, ask)
@@ -49,5 +49,5 @@ async def groups_of_topic(console: Console, topic: str, age_s: float) -> Known[l
         ("groups of", topic), age_s, lambda: console.admin.groups.of_topic(topic)
     )
     return await in_time(
-        asked, lambda told: sorted({name for each in told.values() for name in each})
+        asked, lambda reported: sorted({name for each in reported.values() for name in each})
     )

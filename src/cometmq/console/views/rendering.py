@@ -92,7 +92,7 @@ def translated(language: str, text: str, values: Mapping[str, Any] | None = None
     return found % given
 
 
-def told(request: Request, reason: object) -> str:
+def localized(request: Request, reason: object) -> str:
     """Return a text of a room below, such as an error, in the language of a request."""
     return said_in(language_of(request), reason)
 
@@ -113,7 +113,7 @@ def _translate(context: jinja2.runtime.Context, text: str, /, **values: Any) -> 
 
 
 @jinja2.pass_context
-def _told(context: jinja2.runtime.Context, reason: object) -> str:
+def _localized(context: jinja2.runtime.Context, reason: object) -> str:
     return said_in(context["language"], reason)
 
 
@@ -249,7 +249,7 @@ def environment() -> jinja2.Environment:
         moment=moment,
         opened=opened,
         silent_ms=silent_ms,
-        told=_told,
+        localized=_localized,
     )
     return made
 

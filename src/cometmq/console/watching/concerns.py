@@ -197,7 +197,7 @@ def _of_check_up(watch: Watch) -> Iterator[Concern]:
     found = [
         finding
         for finding in watch.findings.value
-        if finding.severity is not Severity.OK and not _is_told_already(finding, labels)
+        if finding.severity is not Severity.OK and not _is_shown_already(finding, labels)
     ]
     for group in alike(found):
         finding, others = group[0], [each.check for each in group[1:]]
@@ -217,7 +217,7 @@ def _of_check_up(watch: Watch) -> Iterator[Concern]:
         )
 
 
-def _is_told_already(finding: Finding, labels: dict[str, BrokerState]) -> bool:
+def _is_shown_already(finding: Finding, labels: dict[str, BrokerState]) -> bool:
     """Say whether the newest look at the brokers found the same: the check-up is older."""
     where, _, what = finding.check.rpartition(": ")
     return finding.check in labels or (where in labels and what == "messages")

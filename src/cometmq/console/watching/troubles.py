@@ -117,9 +117,9 @@ class Troubles:
             self.missing = self._lacks
         self._took_s = self.clock.monotonic() - began_s
 
-    def note(self, group: str, told: Mapping[str, RunningInfo]) -> None:
+    def note(self, group: str, reported: Mapping[str, RunningInfo]) -> None:
         """Note whether members select alike, from their reports to this round or to a page."""
-        found = tuple(each.topic for each in subscription_differences(told))
+        found = tuple(each.topic for each in subscription_differences(reported))
         if found:
             self.conflicts[group] = found
         else:
@@ -212,13 +212,13 @@ class Troubles:
                 self._lacks = self._lacks or online.error
             return
         members = _compared(online.value)
-        told: dict[str, RunningInfo] = {}
+        reported: dict[str, RunningInfo] = {}
         for client in members:
             info = await known(self.admin.groups.running_info(group, client))
             if info.value is not None:
-                told[client] = info.value
-        if len(told) == len(members) or len(told) > 1:
-            self.note(group, told)
+                reported[client] = info.value
+        if len(reported) == len(members) or len(reported) > 1:
+            self.note(group, reported)
 
 
 def _compared(online: GroupConnections) -> list[str]:

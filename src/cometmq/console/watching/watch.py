@@ -278,14 +278,14 @@ class Watch:
         # this up for a minute, and then rest for many times as long.
         there = [state for state in readers if not state.gone_ms]
         with in_haste(_PROGRESS_SILENCE_S):
-            told = await asyncio.gather(*(ask(state.at.address) for state in there))
+            reported = await asyncio.gather(*(ask(state.at.address) for state in there))
         parts: dict[str, list[GroupProgress]] = {}
         errors = {
             state.at.address: state.error
             for state in readers
             if state.gone_ms and state.error is not None
         }
-        for state, progress in zip(there, told, strict=True):
+        for state, progress in zip(there, reported, strict=True):
             if progress.error is not None:
                 errors[state.at.address] = progress.error
             elif progress.value is not None:
@@ -293,7 +293,7 @@ class Watch:
                 self._groups_at[state.at] = {each.group for each in of_groups.groups if each.queues}
                 for each in of_groups.groups:
                     parts.setdefault(each.group, []).append(each)
-        groups = {group: _lag_of(group, told_of) for group, told_of in parts.items()}
+        groups = {group: _lag_of(group, reported_of) for group, reported_of in parts.items()}
         places = {state.at for state in readers}
         self._groups_at = {at: it for at, it in self._groups_at.items() if at in places}
         for state in readers:
@@ -391,7 +391,7 @@ class Watch:
     async def _state(self, at: BrokerAddress) -> BrokerState:
         try:
             async with asyncio.timeout(_ANSWER_S):
-                told = await self.admin.brokers.runtime_info(broker=at.address)
+                reported = await self.admin.brokers.runtime_info(broker=at.address)
         except CometMQError as refusal:
             return BrokerState(at, {}, refusal)
         except TimeoutError:
@@ -399,7 +399,7 @@ class Watch:
                 Refused.SILENT(address=at.address, seconds=_ANSWER_S), address=at.address
             )
             return BrokerState(at, {}, error)
-        return BrokerState(at, told[at.address])
+        return BrokerState(at, reported[at.address])
 
 
 def _since(state: BrokerState, silent_ms: int) -> BrokerState:
@@ -440,9 +440,9 @@ def _lag_of(group: str, parts: Sequence[GroupProgress]) -> GroupLag:
     """Return a group's lag from the brokers' answers; a broker without a queue of it does not
     count.
     """
-    told = [part for part in parts if part.queues]
-    lags = [part.lag for part in told]
-    in_flight = [part.in_flight for part in told]
+    reported = [part for part in parts if part.queues]
+    lags = [part.lag for part in reported]
+    in_flight = [part.in_flight for part in reported]
     return GroupLag(
         group,
         _sum(lags),

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cometmq.console.limits import LimitMetError, note
 from cometmq.console.refusals import Refused
 from cometmq.console.users.accounts import Account, Role
-from cometmq.console.views.rendering import told
+from cometmq.console.views.rendering import localized
 from cometmq.console.web.connections import MAX_OF_ADDRESS
 from cometmq.console.web.cookies import cookies_of
 from cometmq.console.web.proxies import take_forwarded
@@ -127,7 +127,7 @@ class Guard:
             return self._look_up(request)
         except HTTPException as refused:
             note(self._console.limit_hits, refused)
-            text = f"{told(request, refused.detail)}\n"
+            text = f"{localized(request, refused.detail)}\n"
             return PlainTextResponse(text, refused.status_code, refused.headers)
 
     def _check_client(self, request: Request) -> None:

@@ -101,7 +101,7 @@ class Batches:
         self._note_loss = note_loss
         self._target_bytes = target_bytes
         self._min_tasks = min_tasks
-        # What the consumer group has that shows how far the archive is, since this run began.
+        # The offsets that this run has committed for the consumer group that shows how far the archive is.
         self._committed: dict[MessageQueue, int] = {}
         self._has_committed = False
         self._refused = ""

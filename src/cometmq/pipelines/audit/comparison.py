@@ -291,7 +291,7 @@ class Comparison:
             places = places.unionByName(kept)
         return places, count
 
-    def _as_told(self) -> Iterable[tuple[Block, Kind]]:
+    def _as_reported(self) -> Iterable[tuple[Block, Kind]]:
         """Yield the blocks whose messages of the log are rows as they stand."""
         for block, kind in self._kinds.items():
             if kind in (Kind.BOTH, Kind.LOG):
@@ -302,9 +302,9 @@ class Comparison:
         from pyspark.sql import functions as f
 
         seen: dict[MessageQueue, Seen] = {}
-        for block, kind in self._as_told():
-            queue, told = MessageQueue(*block[:3]), Seen.of_block(self._extents[block], kind)
-            seen[queue] = seen[queue].plus(told) if queue in seen else told
+        for block, kind in self._as_reported():
+            queue, reported = MessageQueue(*block[:3]), Seen.of_block(self._extents[block], kind)
+            seen[queue] = seen[queue].plus(reported) if queue in seen else reported
         for other in self._others:
             found = other.groupBy(*rows.QUEUE).agg(
                 f.unix_millis(f.min(f.when(f.col("log_count") > 0, f.col("store_time")))),
@@ -313,14 +313,14 @@ class Comparison:
                 f.count("batch_msg_id"),
             )
             for row in found.collect():
-                queue, told = MessageQueue(*row[:3]), Seen(*row[3:])
-                seen[queue] = seen[queue].plus(told) if queue in seen else told
+                queue, reported = MessageQueue(*row[:3]), Seen(*row[3:])
+                seen[queue] = seen[queue].plus(reported) if queue in seen else reported
         return seen
 
     def _complete(self) -> set[Block]:
         """Return blocks of which surely no place is missing."""
         complete = set()
-        for block, _ in self._as_told():
+        for block, _ in self._as_reported():
             queue = MessageQueue(*block[:3])
             if queue in self.cut.log:
                 first, end = self.cut.begin(queue), self.cut.log[queue][1]

@@ -27,7 +27,7 @@ log = get_logger(__name__)
 
 _MOST_SHOWN: Final = 20
 # So many mistakes that are only counted are noted in a step.
-_TOLD_AT_ONCE: Final = 256
+_REPORTED_AT_ONCE: Final = 256
 # Several times the size of all Java's keys. The loop parses an update's text, about a megabyte a
 # second.
 MAX_UPDATE_BYTES: Final = 128 * 1024
@@ -126,7 +126,7 @@ def misspelt_steps(
         guess = did_you_mean(key, known) if number < _MOST_SHOWN else ""
         text = f"this {server} knows no {key:.100}, nor does any of Java's{guess}"
         mistakes.append(Mistake(key, text))
-        if number < _MOST_SHOWN or number % _TOLD_AT_ONCE == 0:
+        if number < _MOST_SHOWN or number % _REPORTED_AT_ONCE == 0:
             yield
 
 
@@ -159,7 +159,7 @@ def checked_configs(
             Mistake(key, f"{text} (--lenient starts all the same)") for key, text in misspelt
         ]
     if mistakes:
-        raise ConfigError(_told(mistakes, source, file))
+        raise ConfigError(_listed(mistakes, source, file))
     return configs
 
 
@@ -211,7 +211,7 @@ def check_update(
         changes, *classes, server=server, also=(*promises, *given), mistakes=mistakes
     )
     if mistakes:
-        raise ConfigError(_told(mistakes, source, None))
+        raise ConfigError(_listed(mistakes, source, None))
 
 
 def check_changeable(
@@ -254,15 +254,15 @@ def decode_update(body: bytes | memoryview, source: str, changes: dict[str, str]
     yield from parse_steps(text, source, changes)
 
 
-def _told(mistakes: list[Mistake], source: str, file: Path | None) -> str:
+def _listed(mistakes: list[Mistake], source: str, file: Path | None) -> str:
     lines = line_numbers(file) if file is not None else {}
     mistakes.sort(key=lambda mistake: lines.get(mistake.key, 0))
     if len(mistakes) == 1:
         place = f" (line {lines[mistakes[0].key]})" if mistakes[0].key in lines else ""
         return f"{source}: {mistakes[0].text}{place}"
-    told = [f"{source} has {len(mistakes)} mistakes:"]
+    reported = [f"{source} has {len(mistakes)} mistakes:"]
     for key, text in mistakes[:_MOST_SHOWN]:
-        told.append(f"  line {lines[key]}: {text}" if key in lines else f"  {text}")
+        reported.append(f"  line {lines[key]}: {text}" if key in lines else f"  {text}")
     if len(mistakes) > _MOST_SHOWN:
-        told.append(f"  and {len(mistakes) - _MOST_SHOWN} more")
-    return "\n".join(told)
+        reported.append(f"  and {len(mistakes) - _MOST_SHOWN} more")
+    return "\n".join(reported)

@@ -67,8 +67,10 @@ class SharedLog:
             if file is None:
                 return None
             why = file.new_fault()
-            told = {"path": str(file.path), "why": why}
-            return [self._own("warning", "full log file cannot be renamed", told)] if why else []
+            reported = {"path": str(file.path), "why": why}
+            return (
+                [self._own("warning", "full log file cannot be renamed", reported)] if why else []
+            )
 
         self._writer = LineWriter(
             _STANDARD_ERROR if file is None else file, describe_lost=lost, more=more

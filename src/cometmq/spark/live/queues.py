@@ -81,7 +81,7 @@ class LiveQueues:
                     failures.append(answer)
                 else:
                     bounds[queue] = answer
-            self._tell(queue for queue in self._queues if queue not in bounds)
+            self._report(queue for queue in self._queues if queue not in bounds)
             self.identity.compare(reader, bounds, known)
             waiting = self._without_shorter(bounds, known)
             if not failures and not waiting:
@@ -154,7 +154,7 @@ class LiveQueues:
             del bounds[queue]
         return bool(passing)
 
-    def _tell(self, queues: Iterable[MessageQueue]) -> None:
+    def _report(self, queues: Iterable[MessageQueue]) -> None:
         away = list(queues)
         if away != self._away:
             if away:

@@ -189,7 +189,7 @@ class CommitLog:
                 f"{size + HEAD_SIZE}, it is {self.file_size}"
             )
         if self._before_append is not None:
-            self._tell_waiting()
+            self._wake_waiting()
         if self.end + size <= self.limit:
             return
         if (
@@ -222,7 +222,7 @@ class CommitLog:
             self.limit = self.end
         self._before_append = callback
 
-    def _tell_waiting(self) -> None:
+    def _wake_waiting(self) -> None:
         callback, self._before_append = self._before_append, None
         self.limit = self._true_limit
         if callback is not None:

@@ -135,7 +135,7 @@ class PooledCommitLog(CommitLog):
         if timestamp < STORE_TIME_LIMIT_MS:
             self._dispatched_timestamp = timestamp
         if self._before_append is not None:
-            self._tell_waiting()
+            self._wake_waiting()
 
     def call_before_append(self, callback: Callable[[], None]) -> None:
         # An appended record is not readable yet: a waiting caller learns when it is.

@@ -263,11 +263,11 @@ class Cleaner:
         else:
             log.info("a file of the commit log is deleted", path=str(path), why=found.trigger)
         if found.is_unmarked(file):
-            self._tell_unmarked(path, file, found)
+            self._log_unmarked(path, file, found)
         pause = self._config.delete_commit_log_files_interval
         yield Work(partial(self._delete, path), pause)
 
-    def _tell_unmarked(self, path: Path, file: LogFile, found: Plan) -> None:
+    def _log_unmarked(self, path: Path, file: LogFile, found: Plan) -> None:
         assert found.hold is not None, "something waits for a mark"
         lapsed = found.policy.lapses_ms(file) <= found.now_ms
         self.unmarked_counts["age" if lapsed else "disk"] += 1

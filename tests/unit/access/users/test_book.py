@@ -86,10 +86,10 @@ def test_refusals_have_the_words_of_java(change: Callable[[], Book], words: str)
 
 
 def test_texts_are_kept_in_the_form_of_java() -> None:
-    told = AMY.put_acl(
+    reported = AMY.put_acl(
         acl(entry("topic:Orders", actions=["PUB", "sub", "pub"], decision="deny"), type_="custom")
     )
-    assert told.acls["User:amy"] == AclInfo(
+    assert reported.acls["User:amy"] == AclInfo(
         "User:amy",
         [
             PolicyInfo(
@@ -101,26 +101,26 @@ def test_texts_are_kept_in_the_form_of_java() -> None:
 
 
 def test_what_is_said_of_a_resource_is_said_anew_and_of_others_stays() -> None:
-    told = AMY.put_acl(acl(entry("Topic:a"), entry("Topic:b")))
-    told = told.put_acl(acl(entry("Topic:b", actions=["Sub"]), entry("Topic:c")))
-    told = told.put_acl(acl(entry("Topic:*"), type_="Default"))
-    assert resources(told) == ["Topic:a", "Topic:b", "Topic:c"]
-    assert resources(told, "Default") == ["Topic:*"]
-    assert told.entry_count == 4
-    policies = told.acls["User:amy"].policies or []
+    reported = AMY.put_acl(acl(entry("Topic:a"), entry("Topic:b")))
+    reported = reported.put_acl(acl(entry("Topic:b", actions=["Sub"]), entry("Topic:c")))
+    reported = reported.put_acl(acl(entry("Topic:*"), type_="Default"))
+    assert resources(reported) == ["Topic:a", "Topic:b", "Topic:c"]
+    assert resources(reported, "Default") == ["Topic:*"]
+    assert reported.entry_count == 4
+    policies = reported.acls["User:amy"].policies or []
     assert [each.actions for each in policies[0].entries or ()] == [["Pub"], ["Sub"], ["Pub"]]
 
 
 def test_policies_are_deleted_by_resource_and_as_a_whole() -> None:
-    told = AMY.put_acl(acl(entry("Topic:a"), entry("Topic:b"))).put_acl(
+    reported = AMY.put_acl(acl(entry("Topic:a"), entry("Topic:b"))).put_acl(
         acl(entry("Topic:a"), type_="Default")
     )
-    less = told.delete_acl("User:amy", None, "Topic:a")
+    less = reported.delete_acl("User:amy", None, "Topic:a")
     assert (resources(less), resources(less, "Default")) == (["Topic:b"], ["Topic:a"])
     less = less.delete_acl("User:amy", "Default", "Topic:a")
     assert less.entry_count == 1
     assert less.delete_acl("User:amy", "Custom", "Topic:b").acls == {}
-    assert told.delete_acl("User:amy", None, None) == AMY
+    assert reported.delete_acl("User:amy", None, None) == AMY
 
 
 def test_taking_back_what_is_not_said_is_no_mistake() -> None:
@@ -129,8 +129,8 @@ def test_taking_back_what_is_not_said_is_no_mistake() -> None:
 
 
 def test_with_a_user_goes_what_is_said_of_him() -> None:
-    told = AMY.create_user(user("bob")).put_acl(acl(entry())).without_user("amy")
-    assert (list(told.users), told.acls, told.entry_count) == (["bob"], {}, 0)
+    reported = AMY.create_user(user("bob")).put_acl(acl(entry())).without_user("amy")
+    assert (list(reported.users), reported.acls, reported.entry_count) == (["bob"], {}, 0)
 
 
 @pytest.mark.parametrize(
@@ -156,20 +156,20 @@ def test_limits_refuse_by_their_name_and_what_to_do(
 
 
 def test_a_book_is_the_same_after_it_was_written_and_read() -> None:
-    told = AMY.put_acl(acl(entry("Topic:a"), entry("Topic:b"))).create_user(user("bob"))
-    told = told.put_acl(acl(entry("Group:*"), subject="User:bob", type_="Default"))
-    assert book_of(told.state()) == told
+    reported = AMY.put_acl(acl(entry("Topic:a"), entry("Topic:b"))).create_user(user("bob"))
+    reported = reported.put_acl(acl(entry("Group:*"), subject="User:bob", type_="Default"))
+    assert book_of(reported.state()) == reported
 
 
 def test_a_file_cannot_say_what_no_change_could() -> None:
-    told = AMY.put_acl(acl(entry())).state()
-    told.users.clear()
+    reported = AMY.put_acl(acl(entry())).state()
+    reported.users.clear()
     with pytest.raises(UserRefusedError, match="The subject of User:amy is not exist"):
-        book_of(told)
+        book_of(reported)
 
 
 def test_differences_are_named() -> None:
-    told = AMY.put_acl(acl(entry())).create_user(user("bob"))
-    assert changes_between(AMY, told) == (["bob"], ["User:amy"])
-    assert changes_between(told, told.without_user("amy")) == (["amy"], ["User:amy"])
-    assert changes_between(told, told) == ([], [])
+    reported = AMY.put_acl(acl(entry())).create_user(user("bob"))
+    assert changes_between(AMY, reported) == (["bob"], ["User:amy"])
+    assert changes_between(reported, reported.without_user("amy")) == (["amy"], ["User:amy"])
+    assert changes_between(reported, reported) == ([], [])

@@ -24,13 +24,13 @@ def entry(text: str) -> PolicyEntryInfo:
 
 
 def policies(custom: list[str], default: list[str] | None = None) -> Policies:
-    told = [PolicyInfo("Default", list(map(entry, default)))] if default else []
-    return Policies(AclInfo("User:u", [*told, PolicyInfo("Custom", list(map(entry, custom)))]))
+    reported = [PolicyInfo("Default", list(map(entry, default)))] if default else []
+    return Policies(AclInfo("User:u", [*reported, PolicyInfo("Custom", list(map(entry, custom)))]))
 
 
-def allows(told: Policies, resource: str, *actions: Action, ip: str = "10.0.0.1") -> bool:
+def allows(reported: Policies, resource: str, *actions: Action, ip: str = "10.0.0.1") -> bool:
     kind, _, name = resource.partition(":")
-    return told.decide(kind, name, actions, ip).is_allowed
+    return reported.decide(kind, name, actions, ip).is_allowed
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def test_the_default_policy_counts_where_the_custom_one_says_nothing(
 def test_an_entry_with_sources_is_about_requests_from_there(
     source: str, ip: str, is_allowed: bool
 ) -> None:
-    told = policies([f"Topic:orders Pub Allow {source}"])
-    assert allows(told, "Topic:orders", PUB, ip=ip) is is_allowed
+    reported = policies([f"Topic:orders Pub Allow {source}"])
+    assert allows(reported, "Topic:orders", PUB, ip=ip) is is_allowed
 
 
 def test_an_entry_for_other_sources_leaves_the_decision_to_the_next() -> None:
-    told = policies(["Topic:orders Pub Deny 10.0.0.0/8", "Topic:* Pub Allow"])
-    assert not allows(told, "Topic:orders", PUB, ip="10.1.1.1")
-    assert allows(told, "Topic:orders", PUB, ip="11.1.1.1")
+    reported = policies(["Topic:orders Pub Deny 10.0.0.0/8", "Topic:* Pub Allow"])
+    assert not allows(reported, "Topic:orders", PUB, ip="10.1.1.1")
+    assert allows(reported, "Topic:orders", PUB, ip="11.1.1.1")
 
 
 EXACT = [
@@ -145,8 +145,8 @@ def test_the_more_exact_entry_decides_in_whichever_order_they_were_made(
     more: str, less: str, decision: str, is_first: bool
 ) -> None:
     other = "Deny" if decision == "Allow" else "Allow"
-    told = [f"{more} Pub {decision}", f"{less} Pub {other}"]
-    found = allows(policies(told if is_first else told[::-1]), "Topic:orders", PUB)
+    reported = [f"{more} Pub {decision}", f"{less} Pub {other}"]
+    found = allows(policies(reported if is_first else reported[::-1]), "Topic:orders", PUB)
     assert found is (decision == "Allow")
 
 
@@ -178,8 +178,8 @@ def test_java_5_3_3_decides_some_pairs_by_their_order_and_we_as_its_successors()
     """Issues 9462, 9539 and 9784 of apache/rocketmq: repaired behind 5.3.3."""
     differing = set()
     for (more, less), decisions in itertools.product(EXACT, (("Allow", "Deny"), ("Deny", "Allow"))):
-        told = [entry(f"{more} Pub {decisions[0]}"), entry(f"{less} Pub {decisions[1]}")]
-        for order in (told, told[::-1]):
+        reported = [entry(f"{more} Pub {decisions[0]}"), entry(f"{less} Pub {decisions[1]}")]
+        for order in (reported, reported[::-1]):
             # Both languages sort two entries by one comparison of the second with the first.
             java = sorted(order, key=cmp_to_key(_compared_by_5_3_3))[0].decision
             if java != decisions[0]:
@@ -193,7 +193,7 @@ def test_java_5_3_3_decides_some_pairs_by_their_order_and_we_as_its_successors()
 
 
 def test_a_decision_does_not_scan_the_entries() -> None:
-    told = policies([f"Topic:t{number} Pub Allow" for number in range(1_000)])
+    reported = policies([f"Topic:t{number} Pub Allow" for number in range(1_000)])
     looked_up: list[str] = []
 
     class Counting(dict):  # type: ignore[type-arg]  # any dict
@@ -201,9 +201,9 @@ def test_a_decision_does_not_scan_the_entries() -> None:
             looked_up.append(key)
             return super().get(key, default)
 
-    policy = told._policies[0]
+    policy = reported._policies[0]
     policy._by_resource = Counting(policy._by_resource)
-    assert not allows(told, "Topic:unknown", PUB)
+    assert not allows(reported, "Topic:unknown", PUB)
     assert looked_up == ["Topic:unknown", "Topic:*", "*"]
 
 
@@ -215,14 +215,14 @@ def test_the_longest_prefix_decides_among_prefixes_of_each_other(seed: int) -> N
         return "".join(random.choices("ab", k=random.randrange(1, most)))
 
     decisions = {word(6): random.choice(["Allow", "Deny"]) for _ in range(random.randrange(12))}
-    told = policies([f"Topic:{prefix}* Pub {said}" for prefix, said in decisions.items()])
+    reported = policies([f"Topic:{prefix}* Pub {said}" for prefix, said in decisions.items()])
     for name in {word(9) for _ in range(50)}:
         longest = max(filter(name.startswith, decisions), key=len, default=None)
         allowed = longest is not None and decisions[longest] == "Allow"
-        assert allows(told, f"Topic:{name}", PUB) == allowed
+        assert allows(reported, f"Topic:{name}", PUB) == allowed
 
 
 def test_an_entry_decides_anew_for_another_address() -> None:
-    told = policies(["Topic:t Pub Allow 10.0.0.0/8"])
+    reported = policies(["Topic:t Pub Allow 10.0.0.0/8"])
     for ip, allowed in (("10.0.0.1", True), ("11.0.0.1", False), ("10.0.0.1", True)):
-        assert allows(told, "Topic:t", PUB, ip=ip) == allowed
+        assert allows(reported, "Topic:t", PUB, ip=ip) == allowed

@@ -61,11 +61,11 @@ def is_taken(rules: UserRules, request: AccessRequest) -> bool:
 
 def say(*entries: str) -> AclInfo:
     """Read entries such as `Topic:orders Pub`."""
-    told = [
+    reported = [
         PolicyEntryInfo(resource, actions.split(","), None, "Allow")
         for resource, actions in (entry.split() for entry in entries)
     ]
-    return AclInfo("User:amy", [PolicyInfo("Custom", told)])
+    return AclInfo("User:amy", [PolicyInfo("Custom", reported)])
 
 
 @pytest.fixture
@@ -205,8 +205,8 @@ async def test_every_resource_of_a_body_is_checked(make: Make) -> None:
     rules = await make("Topic:a Sub", "Group:g Sub")
 
     def heartbeat(*topics: str) -> AccessRequest:
-        told = [SubscriptionData(topic) for topic in topics]
-        data = HeartbeatData("client", [ConsumerData("g", subscription_data_set=told)])
+        reported = [SubscriptionData(topic) for topic in topics]
+        data = HeartbeatData("client", [ConsumerData("g", subscription_data_set=reported)])
         return asked(requests.HEART_BEAT, requests.HEART_BEAT.command(NoHeader(), data))
 
     assert is_taken(rules, heartbeat("a", "%RETRY%g"))

@@ -31,7 +31,7 @@ def judge(facts: GroupFacts) -> list[Reason]:
     if facts.broadcasting is not None:
         return [_broadcasting(facts, facts.broadcasting)]
     if not facts.progress:
-        return [_nothing_told(facts)]
+        return [_nothing_reported(facts)]
     if not facts.behind() and facts.topic and facts.subscribes(facts.topic) is False:
         # Brokers leave such a topic out of the progress, so it looks as if no message waited.
         return [_no_subscription(facts, facts.topic)]
@@ -48,7 +48,8 @@ def judge(facts: GroupFacts) -> list[Reason]:
 
 def _caught_up(facts: GroupFacts) -> Reason:
     evidence = tuple(
-        told.shows(Shown.QUEUES_LOOKED_AT(), len(told.value)) for told in facts.progress.values()
+        reported.shows(Shown.QUEUES_LOOKED_AT(), len(reported.value))
+        for reported in facts.progress.values()
     )
     queues, silent = len(facts.queues()), facts.silent_brokers()
     return Reason(
@@ -61,9 +62,9 @@ def _caught_up(facts: GroupFacts) -> Reason:
     )
 
 
-def _nothing_told(facts: GroupFacts) -> Reason:
+def _nothing_reported(facts: GroupFacts) -> Reason:
     return Reason(
-        Cause.NOT_TOLD,
+        Cause.NOT_REPORTED,
         Severity.WARNING,
         Said.PROGRESS_UNKNOWN(group=facts.group, brokers=shortened(facts.silent_brokers())),
         (),
@@ -71,18 +72,20 @@ def _nothing_told(facts: GroupFacts) -> Reason:
     )
 
 
-def _broadcasting(facts: GroupFacts, told: Reported[ConsumerConnection]) -> Reason:
+def _broadcasting(facts: GroupFacts, reported: Reported[ConsumerConnection]) -> Reason:
     return Reason(
         Cause.BROADCASTING,
         Severity.OK,
         Said.GROUP_BROADCASTING(group=facts.group),
-        (told.shows("messageModel", told.value.message_model),),
+        (reported.shows("messageModel", reported.value.message_model),),
     )
 
 
 def _just_behind(facts: GroupFacts) -> Reason:
     rate = facts.consume_per_s
-    pulling = any(told.value.consume_type == "CONSUME_ACTIVELY" for told in facts.online.values())
+    pulling = any(
+        reported.value.consume_type == "CONSUME_ACTIVELY" for reported in facts.online.values()
+    )
     said, remedy = (
         (Said.BEHIND_PULLING, Remedy.BEHIND_PULLING) if pulling else (Said.BEHIND, Remedy.BEHIND)
     )
@@ -99,65 +102,65 @@ def _just_behind(facts: GroupFacts) -> Reason:
 
 
 def _disabled(facts: GroupFacts) -> Iterator[Reason]:
-    found = [told for told in facts.configs.values() if not told.value.consume_enable]
+    found = [reported for reported in facts.configs.values() if not reported.value.consume_enable]
     if found:
-        names = [facts.places[told.address].name for told in found]
+        names = [facts.places[reported.address].name for reported in found]
         yield Reason(
             Cause.CONSUMPTION_DISABLED,
             Severity.ERROR,
             Said.CONSUMPTION_DISABLED(
                 group=facts.group, brokers=shortened(names), waits=waits(facts)
             ),
-            tuple(told.shows("consumeEnable", "false") for told in found[:MOST_EVIDENCE]),
+            tuple(reported.shows("consumeEnable", "false") for reported in found[:MOST_EVIDENCE]),
             Remedy.CONSUMPTION_DISABLED(group=facts.group),
         )
 
 
 def _brokers_unreadable(facts: GroupFacts) -> Iterator[Reason]:
-    for address, told in facts.settings.items():
-        text = told.value.get("brokerPermission", "6")
+    for address, reported in facts.settings.items():
+        text = reported.value.get("brokerPermission", "6")
         if not number(text, PERM_READ) & PERM_READ and _lags_at(facts, address):
             yield Reason(
                 Cause.BROKER_UNREADABLE,
                 Severity.ERROR,
                 Said.BROKER_UNREADABLE(broker=facts.places[address].name, permission=text),
-                (told.shows("brokerPermission", text),),
+                (reported.shows("brokerPermission", text),),
                 Remedy.SET_BROKER_PERMISSION(),
             )
 
 
 def _topics_unreadable(facts: GroupFacts) -> Iterator[Reason]:
-    for (address, topic), told in facts.topic_configs.items():
-        if not told.value.readable and _lags_at(facts, address, topic):
+    for (address, topic), reported in facts.topic_configs.items():
+        if not reported.value.readable and _lags_at(facts, address, topic):
             yield Reason(
                 Cause.TOPIC_UNREADABLE,
                 Severity.ERROR,
                 Said.TOPIC_UNREADABLE(
-                    topic=topic, broker=facts.places[address].name, perm=told.value.perm
+                    topic=topic, broker=facts.places[address].name, perm=reported.value.perm
                 ),
-                (told.shows(Shown.OF(figure="perm", of=topic), told.value.perm),),
+                (reported.shows(Shown.OF(figure="perm", of=topic), reported.value.perm),),
                 Remedy.TOPIC_UNREADABLE(topic=topic),
             )
 
 
 def _forbidden(facts: GroupFacts) -> Iterator[Reason]:
-    for (address, topic), told in facts.forbidden.items():
-        if told.value and _lags_at(facts, address, topic):
+    for (address, topic), reported in facts.forbidden.items():
+        if reported.value and _lags_at(facts, address, topic):
             yield Reason(
                 Cause.GROUP_FORBIDDEN,
                 Severity.ERROR,
                 Said.GROUP_FORBIDDEN(
                     group=facts.group, topic=topic, broker=facts.places[address].name
                 ),
-                (told.shows("readable", "false"),),
+                (reported.shows("readable", "false"),),
                 Remedy.GROUP_FORBIDDEN(group=facts.group, topic=topic),
             )
 
 
 def _lags_at(facts: GroupFacts, address: str, topic: str | None = None) -> bool:
     return any(
-        told.address == address and topic in (None, progress.queue.topic)
-        for progress, told in facts.behind()
+        reported.address == address and topic in (None, progress.queue.topic)
+        for progress, reported in facts.behind()
     )
 
 
@@ -165,7 +168,7 @@ def _lags_at(facts: GroupFacts, address: str, topic: str | None = None) -> bool:
 
 
 def _no_member(facts: GroupFacts) -> Iterator[Reason]:
-    if facts.online or any(told.address not in facts.offline for _, told in facts.behind()):
+    if facts.online or any(reported.address not in facts.offline for _, reported in facts.behind()):
         return
     yield Reason(
         Cause.NO_MEMBER,
@@ -173,8 +176,8 @@ def _no_member(facts: GroupFacts) -> Iterator[Reason]:
         Said.NO_MEMBER(group=facts.group, waits=waits(facts)),
         (
             *(
-                told.shows(Shown.MEMBERS_ONLINE(), 0)
-                for told in list(facts.offline.values())[:MOST_EVIDENCE]
+                reported.shows(Shown.MEMBERS_ONLINE(), 0)
+                for reported in list(facts.offline.values())[:MOST_EVIDENCE]
             ),
             *lag_evidence(facts),
         ),
@@ -212,18 +215,18 @@ def _no_subscription(facts: GroupFacts, topic: str) -> Reason:
 def reported_subscriptions(facts: GroupFacts) -> list[Evidence]:
     """Return the subscriptions that brokers report for the group; the topic is not among them."""
     return [
-        told.shows(
+        reported.shows(
             Shown.SUBSCRIBED_TOPICS(),
-            shortened(sorted(told.value.subscription_table)) or Shown.NONE(),
+            shortened(sorted(reported.value.subscription_table)) or Shown.NONE(),
         )
-        for told in list(facts.online.values())[:MOST_EVIDENCE]
+        for reported in list(facts.online.values())[:MOST_EVIDENCE]
     ]
 
 
 def _different_subscriptions(facts: GroupFacts) -> Iterator[Reason]:
     """Compare the subscriptions that members report; brokers keep the one that came last."""
     by_choice: dict[tuple[str, ...], list[Reported[RunningInfo]]] = {}
-    for told in facts.members.values():
+    for reported in facts.members.values():
         choice = tuple(
             sorted(
                 Said.SELECTION(
@@ -231,16 +234,16 @@ def _different_subscriptions(facts: GroupFacts) -> Iterator[Reason]:
                     kind=data.expression_type or "TAG",
                     expression=_expression(data.sub_string),
                 )
-                for data in told.value.subscriptions
+                for data in reported.value.subscriptions
                 if not is_retry_topic(data.topic)
             )
         )
-        by_choice.setdefault(choice, []).append(told)
+        by_choice.setdefault(choice, []).append(reported)
     if len(by_choice) < 2:
         return
     choices: Sequence[str] = [
         Said.CHOICE(
-            members=shortened([told.value.client_id for told in members], 2),
+            members=shortened([reported.value.client_id for reported in members], 2),
             selections=shortened(choice, 3),
         )
         for choice, members in by_choice.items()
@@ -270,8 +273,8 @@ def _expression(text: str) -> str:
 
 def _offsets_outside(facts: GroupFacts) -> Iterator[Reason]:
     early = [
-        (progress, told, facts.beginnings[progress.queue])
-        for progress, told in facts.queues()
+        (progress, reported, facts.beginnings[progress.queue])
+        for progress, reported in facts.queues()
         if (begin := facts.beginnings.get(progress.queue)) is not None
         and (progress.consumer_offset or 0) < begin.value
     ]
@@ -283,9 +286,9 @@ def _offsets_outside(facts: GroupFacts) -> Iterator[Reason]:
             Said.OFFSET_BEFORE_BEGINNING(lost=lost, queues=len(early)),
             tuple(
                 evidence
-                for progress, told, begin in early[:MOST_EVIDENCE]
+                for progress, reported, begin in early[:MOST_EVIDENCE]
                 for evidence in (
-                    told.shows(
+                    reported.shows(
                         Shown.OF(figure="consumerOffset", of=progress.queue),
                         progress.consumer_offset,
                     ),
@@ -294,20 +297,22 @@ def _offsets_outside(facts: GroupFacts) -> Iterator[Reason]:
             ),
             Remedy.OFFSET_BEFORE_BEGINNING(),
         )
-    late = [(progress, told) for progress, told in facts.queues() if (progress.lag or 0) < 0]
+    late = [
+        (progress, reported) for progress, reported in facts.queues() if (progress.lag or 0) < 0
+    ]
     if late:
         yield Reason(
             Cause.OFFSET_AFTER_END,
             Severity.ERROR,
             Said.OFFSET_AFTER_END(queues=len(late)),
             tuple(
-                told.shows(
+                reported.shows(
                     Shown.OF(figure="consumerOffset", of=progress.queue),
                     Shown.OFFSET_AND_END(
                         offset=progress.consumer_offset, end=progress.broker_offset
                     ),
                 )
-                for progress, told in late[:MOST_EVIDENCE]
+                for progress, reported in late[:MOST_EVIDENCE]
             ),
             Remedy.OFFSET_AFTER_END(),
         )

@@ -107,13 +107,13 @@ class GroupFacts:
             return self._queues
         own = {
             queue: info
-            for told in self.members.values()
-            for queue, info in told.value.queues.items()
+            for reported in self.members.values()
+            for queue, info in reported.value.queues.items()
             if not info.droped
         }
         found = []
-        for told in self.progress.values():
-            for queue, at in told.value.items():
+        for reported in self.progress.values():
+            for queue, at in reported.value.items():
                 consumed, pulled = at.consumer_offset, at.pull_offset
                 if (info := own.get(queue)) is not None:
                     if consumed < info.commit_offset:
@@ -133,7 +133,7 @@ class GroupFacts:
                     at.last_timestamp or None,
                     waiting,
                 )
-                found.append((progress, told))
+                found.append((progress, reported))
         return sorted(found, key=lambda item: item[0].queue)
 
     def behind(self) -> list[Progress]:
@@ -147,15 +147,15 @@ class GroupFacts:
         """Return the member that has each queue."""
         return {
             queue: client_id
-            for client_id, told in self.members.items()
-            for queue, info in told.value.queues.items()
+            for client_id, reported in self.members.items()
+            for queue, info in reported.value.queues.items()
             if not info.droped
         }
 
     def subscription(self, topic: str) -> SubscriptionData | None:
         """Return what the group selects of a topic, as a broker knows it."""
-        for told in self.online.values():
-            if (data := told.value.subscription_table.get(topic)) is not None:
+        for reported in self.online.values():
+            if (data := reported.value.subscription_table.get(topic)) is not None:
                 return data
         return None
 
@@ -168,8 +168,8 @@ class GroupFacts:
         ):
             return True
         known = [
-            subscribes(told.value.consume_type, told.value.subscription_table, topic)
-            for told in self.online.values()
+            subscribes(reported.value.consume_type, reported.value.subscription_table, topic)
+            for reported in self.online.values()
         ]
         return True if True in known else False if False in known else None
 
@@ -189,7 +189,10 @@ class GroupFacts:
     def broadcasting(self) -> Reported[ConsumerConnection] | None:
         """The answer that says that the group consumes by broadcasting, None if none does."""
         online = self.online.values()
-        return next((told for told in online if told.value.message_model == "BROADCASTING"), None)
+        return next(
+            (reported for reported in online if reported.value.message_model == "BROADCASTING"),
+            None,
+        )
 
     @property
     def pops(self) -> bool:
@@ -207,8 +210,8 @@ class GroupFacts:
     @property
     def orderly(self) -> bool:
         return any(
-            told.value.properties.get("PROP_CONSUMEORDERLY") == "true"
-            for told in self.members.values()
+            reported.value.properties.get("PROP_CONSUMEORDERLY") == "true"
+            for reported in self.members.values()
         )
 
 
@@ -253,7 +256,7 @@ async def _of_broker(inquiry: Inquiry, facts: GroupFacts, address: str, topic: s
         )
         return None if answer.code == ResponseCode.CONSUMER_NOT_ONLINE else answer.body
 
-    told_progress, told_online, configs, settings, popped = await asyncio.gather(
+    reported_progress, reported_online, configs, settings, popped = await asyncio.gather(
         _progress(inquiry, facts.group, address, topic),
         inquiry.ask(requests.GET_CONSUMER_CONNECTION_LIST, address, online),
         inquiry.ask(
@@ -270,16 +273,16 @@ async def _of_broker(inquiry: Inquiry, facts: GroupFacts, address: str, topic: s
     )
     if popped is not None and popped.value is not None:
         facts.popped[address] = _with(popped, popped.value)
-    if told_progress is not None:
-        table, per_s = told_progress.value
+    if reported_progress is not None:
+        table, per_s = reported_progress.value
         table = {queue: at for queue, at in table.items() if topic in (None, queue.topic)}
-        facts.progress[address] = _with(told_progress, table)
+        facts.progress[address] = _with(reported_progress, table)
         facts.consume_per_s += per_s
-    if told_online is not None and told_online.value is not None:
-        facts.online[address] = _with(told_online, told_online.value)
-        await _not_begun(inquiry, facts, address, told_online.value, topic)
-    elif told_online is not None:
-        facts.offline[address] = _with(told_online, None)
+    if reported_online is not None and reported_online.value is not None:
+        facts.online[address] = _with(reported_online, reported_online.value)
+        await _not_begun(inquiry, facts, address, reported_online.value, topic)
+    elif reported_online is not None:
+        facts.offline[address] = _with(reported_online, None)
     if configs is not None:
         facts.known_groups |= configs.value[address].keys()
     if configs is not None and facts.group in configs.value[address]:
@@ -328,9 +331,9 @@ async def ask_retries(inquiry: Inquiry, facts: GroupFacts, addresses: Iterable[s
     """Add the progress in the group's retry topic, which an inquiry about one topic leaves out."""
     for address in addresses:
         known = facts.progress.get(address)
-        told = await _progress(inquiry, facts.group, address, retry_topic(facts.group))
-        if told is not None and known is not None:
-            known.value.update(told.value[0])
+        reported = await _progress(inquiry, facts.group, address, retry_topic(facts.group))
+        if reported is not None and known is not None:
+            known.value.update(reported.value[0])
 
 
 async def _not_begun(
@@ -347,8 +350,8 @@ async def _not_begun(
     known = facts.progress.get(address)
     if known is None:
         return
-    told = {queue.topic for queue in known.value}
-    missing = [name for name in online.subscription_table if name not in told]
+    reported = {queue.topic for queue in known.value}
+    missing = [name for name in online.subscription_table if name not in reported]
     wanted = [name for name in missing if topic in (None, name)][:_MOST_TOPICS]
     answers = await asyncio.gather(
         *(_progress(inquiry, facts.group, address, name) for name in wanted)
@@ -365,29 +368,29 @@ async def _not_begun(
             known.value[queue] = at
 
 
-def _with(told: Reported[Any], value: T) -> Reported[T]:
-    return Reported(value, told.request, told.address, told.at_ms)
+def _with(reported: Reported[Any], value: T) -> Reported[T]:
+    return Reported(value, reported.request, reported.address, reported.at_ms)
 
 
 def _clients(facts: GroupFacts) -> list[str]:
     clients = {
         client.client_id: None
-        for told in facts.online.values()
-        for client in told.value.connection_set
+        for reported in facts.online.values()
+        for client in reported.value.connection_set
     }
     return sorted(clients)
 
 
 async def _of_member(inquiry: Inquiry, facts: GroupFacts, client: str) -> None:
-    told = await inquiry.ask(
+    reported = await inquiry.ask(
         requests.GET_CONSUMER_RUNNING_INFO,
         client,
         lambda: Groups(inquiry.servers).running_info(facts.group, client),
         # The questions that follow need time, too, if a member hangs.
         share=0.5,
     )
-    if told is not None:
-        facts.members[client] = told
+    if reported is not None:
+        facts.members[client] = reported
     else:
         facts.silent[client] = "it did not answer"
 
@@ -404,8 +407,8 @@ def _topics_in_question(facts: GroupFacts, topic: str | None) -> list[str]:
 def _holders(facts: GroupFacts, topic: str) -> Iterable[str]:
     return [
         address
-        for address, told in facts.progress.items()
-        if any(queue.topic == topic for queue in told.value)
+        for address, reported in facts.progress.items()
+        if any(queue.topic == topic for queue in reported.value)
     ]
 
 
@@ -466,7 +469,7 @@ async def _of_topic(inquiry: Inquiry, facts: GroupFacts, address: str, topic: st
 
 def _has_failed(facts: GroupFacts) -> bool:
     """Say whether a listener failed; without members nobody knows."""
-    statuses = [s for told in facts.members.values() for s in told.value.topics.values()]
+    statuses = [s for reported in facts.members.values() for s in reported.value.topics.values()]
     return not statuses or any(s.consume_failed_msgs or s.consume_failed_tps for s in statuses)
 
 
@@ -485,8 +488,8 @@ async def _samples(inquiry: Inquiry, facts: GroupFacts) -> None:
     """Look at messages that wait where the group does not select all."""
     reader = MessageReader(inquiry.servers)
     chosen = [
-        (progress, told.address, data)
-        for progress, told in facts.behind()
+        (progress, reported.address, data)
+        for progress, reported in facts.behind()
         if not is_retry_topic(progress.queue.topic)
         and (data := facts.subscription(progress.queue.topic)) is not None
         and data.sub_string != SUB_ALL
@@ -499,8 +502,8 @@ async def _samples(inquiry: Inquiry, facts: GroupFacts) -> None:
             found = await reader.some(address, progress.queue, begin, _SAMPLED_MESSAGES)
             return selected(data, found)
 
-        told = await inquiry.ask(requests.PULL_MESSAGE, address, sample)
-        if told is not None:
-            facts.samples[progress.queue] = told
+        reported = await inquiry.ask(requests.PULL_MESSAGE, address, sample)
+        if reported is not None:
+            facts.samples[progress.queue] = reported
 
     await asyncio.gather(*(look(*each) for each in chosen[:_MOST_SAMPLES]))

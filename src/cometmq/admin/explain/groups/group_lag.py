@@ -32,21 +32,23 @@ def lag_evidence(facts: GroupFacts, queues: set[MessageQueue] | None = None) -> 
     """Return the progress in the queues that are furthest behind."""
     chosen = (item for item in facts.behind() if queues is None or item[0].queue in queues)
     return [
-        told.shows(
+        reported.shows(
             Shown.LAG(queue=progress.queue),
             Shown.PROGRESS(
                 lag=progress.lag,
-                consumed=_consumed(progress, told),
+                consumed=_consumed(progress, reported),
                 pulled=progress.pulled_offset,
                 end=progress.broker_offset,
             ),
         )
-        for progress, told in islice(chosen, MOST_EVIDENCE)
+        for progress, reported in islice(chosen, MOST_EVIDENCE)
     ]
 
 
-def _consumed(progress: QueueProgress, told: Reported[dict[MessageQueue, OffsetWrapper]]) -> str:
-    committed = told.value[progress.queue].consumer_offset
+def _consumed(
+    progress: QueueProgress, reported: Reported[dict[MessageQueue, OffsetWrapper]]
+) -> str:
+    committed = reported.value[progress.queue].consumer_offset
     if committed == progress.consumer_offset:
         return str(committed)
     return Shown.AS_MEMBER_SAYS(own=progress.consumer_offset, committed=committed)

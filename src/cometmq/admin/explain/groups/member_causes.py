@@ -36,10 +36,12 @@ def paused(facts: GroupFacts) -> Iterator[Reason]:
     queues = {progress.queue for progress, _ in facts.behind()}
     late = {owners.get(queue) for queue in queues}
     paused = [
-        told for client, told in facts.members.items() if told.value.paused and client in late
+        reported
+        for client, reported in facts.members.items()
+        if reported.value.paused and client in late
     ]
     if paused:
-        names = [told.value.client_id for told in paused]
+        names = [reported.value.client_id for reported in paused]
         clients = set(names)
         theirs = {queue for queue in queues if owners.get(queue) in clients}
         yield Reason(
@@ -49,7 +51,7 @@ def paused(facts: GroupFacts) -> Iterator[Reason]:
                 count=len(paused), group=facts.group, members=shortened(names), waits=waits(facts)
             ),
             (
-                *(told.shows("paused", "true") for told in paused[:MOST_EVIDENCE]),
+                *(reported.shows("paused", "true") for reported in paused[:MOST_EVIDENCE]),
                 *lag_evidence(facts, theirs),
             ),
             Remedy.MEMBER_PAUSED(),
@@ -64,13 +66,13 @@ def _queues_paused(
     resting = sorted(
         queue
         for queue in behind
-        if (told := facts.members.get(owners.get(queue, "")))
-        and not told.value.paused
-        and str(queue) in told.value.paused_queues
+        if (reported := facts.members.get(owners.get(queue, "")))
+        and not reported.value.paused
+        and str(queue) in reported.value.paused_queues
     )
     if resting:
         names = sorted({owners[queue] for queue in resting})
-        tellers = [facts.members[name] for name in names][:MOST_EVIDENCE]
+        reporters = [facts.members[name] for name in names][:MOST_EVIDENCE]
         yield Reason(
             Cause.MEMBER_PAUSED,
             Severity.ERROR,
@@ -84,7 +86,7 @@ def _queues_paused(
             (
                 *(
                     t.shows("pausedQueues", shortened(sorted(t.value.paused_queues)))
-                    for t in tellers
+                    for t in reporters
                 ),
                 *lag_evidence(facts, set(resting)),
             ),
@@ -96,7 +98,7 @@ def silent(facts: GroupFacts) -> Iterator[Reason]:
     left_out = [client for client, why in facts.silent.items() if why == NOT_ASKED]
     if left_out:
         yield Reason(
-            Cause.NOT_TOLD,
+            Cause.NOT_REPORTED,
             Severity.WARNING,
             Said.MEMBERS_NOT_ASKED(
                 count=len(left_out),
@@ -113,8 +115,8 @@ def silent(facts: GroupFacts) -> Iterator[Reason]:
             Severity.WARNING,
             Said.MEMBER_SILENT(count=len(silent), group=facts.group, members=shortened(silent)),
             tuple(
-                told.shows(Shown.CONNECTED_MEMBERS(), len(told.value.connection_set))
-                for told in list(facts.online.values())[:1]
+                reported.shows(Shown.CONNECTED_MEMBERS(), len(reported.value.connection_set))
+                for reported in list(facts.online.values())[:1]
             ),
             Remedy.MEMBER_SILENT(),
         )
@@ -128,7 +130,7 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
     if not facts.members or facts.silent or facts.pops:
         return
     owners = facts.owners()
-    if not owners and all(_pulls_itself(told.value) for told in facts.members.values()):
+    if not owners and all(_pulls_itself(reported.value) for reported in facts.members.values()):
         return  # Java's DefaultMQPullConsumer reports no queues
     lost = {
         p.queue
@@ -138,17 +140,17 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
     if not lost:
         return
     names = shortened([str(queue) for queue in sorted(lost)], 3)
-    told = list(facts.members.values())
+    reported = list(facts.members.values())
     evidence = [
-        *(each.shows(Shown.QUEUES_OF_MEMBER(), _queue_names(each.value)) for each in told),
+        *(each.shows(Shown.QUEUES_OF_MEMBER(), _queue_names(each.value)) for each in reported),
     ][:MOST_EVIDENCE]
     refused = [
         each.shows("queuesNotBegun", text)
-        for each in told
+        for each in reported
         if (text := each.value.properties.get("queuesNotBegun"))
     ]
     locked = any("holds the lock" in each.value for each in refused)
-    started = max(number(_started(each.value), 0) for each in told)
+    started = max(number(_started(each.value), 0) for each in reported)
     age_ms = facts.at_ms - started
     if locked or (facts.orderly and age_ms > _SETTLING_MS):
         yield Reason(
@@ -164,7 +166,10 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
             Severity.WARNING,
             Said.REBALANCING(count=len(lost), queues=names, ago_s=max(0, age_ms) / 1000),
             (
-                *(e.shows("PROP_CONSUMER_START_TIMESTAMP", _started(e.value)) for e in told[:2]),
+                *(
+                    e.shows("PROP_CONSUMER_START_TIMESTAMP", _started(e.value))
+                    for e in reported[:2]
+                ),
                 *refused,
                 *evidence,
             ),
@@ -183,9 +188,9 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
 def unlocked(facts: GroupFacts) -> Iterator[Reason]:
     """Judge queues of an orderly member that lost its lock."""
     lost = [
-        (told, progress.queue)
-        for progress, told, info in _held(facts)
-        if told.value.properties.get("PROP_CONSUMEORDERLY") == "true" and not info.locked
+        (reported, progress.queue)
+        for progress, reported, info in _held(facts)
+        if reported.value.properties.get("PROP_CONSUMEORDERLY") == "true" and not info.locked
     ]
     if lost:
         names = shortened([str(queue) for _, queue in lost], 3)
@@ -193,9 +198,10 @@ def unlocked(facts: GroupFacts) -> Iterator[Reason]:
             Cause.QUEUE_LOCKED,
             Severity.ERROR,
             Said.QUEUE_UNLOCKED(count=len(lost), queues=names),
-            tuple(told.shows(Shown.OF(figure="locked", of=queue), "false") for told, queue in lost)[
-                :MOST_EVIDENCE
-            ],
+            tuple(
+                reported.shows(Shown.OF(figure="locked", of=queue), "false")
+                for reported, queue in lost
+            )[:MOST_EVIDENCE],
             Remedy.QUEUE_UNLOCKED(),
         )
 
@@ -285,9 +291,9 @@ def _held(facts: GroupFacts) -> list[tuple[QueueProgress, Reported[RunningInfo],
     ]
 
 
-def _full(told: Reported[RunningInfo], info: ProcessQueueInfo) -> str:
+def _full(reported: Reported[RunningInfo], info: ProcessQueueInfo) -> str:
     """Say which limit a member's flow control has reached in a queue, empty if none."""
-    properties = told.value.properties
+    properties = reported.value.properties
     messages = number(properties.get("pullThresholdForQueue"), _PULL_THRESHOLD)
     if info.cached_msg_count > messages:
         return Shown.MESSAGES_HELD(count=info.cached_msg_count, limit=messages)
@@ -303,7 +309,7 @@ def _full(told: Reported[RunningInfo], info: ProcessQueueInfo) -> str:
 
 def _failures(facts: GroupFacts) -> tuple[float, float]:
     """Return how many messages a second were consumed and failed in the last minute."""
-    statuses = [s for told in facts.members.values() for s in told.value.topics.values()]
+    statuses = [s for reported in facts.members.values() for s in reported.value.topics.values()]
     return sum(s.consume_ok_tps for s in statuses), sum(s.consume_failed_tps for s in statuses)
 
 
@@ -314,24 +320,26 @@ def _is_storm(facts: GroupFacts) -> bool:
 
 def slow(facts: GroupFacts) -> Iterator[Reason]:
     by_topic: dict[str, list[tuple[QueueProgress, Reported[RunningInfo], ProcessQueueInfo]]] = {}
-    for progress, told, info in _held(facts):
-        if _pulls_itself(told.value):
+    for progress, reported, info in _held(facts):
+        if _pulls_itself(reported.value):
             continue
-        consumable = told.value.properties.get("PROP_CONSUMEORDERLY") != "true" or info.locked
+        consumable = reported.value.properties.get("PROP_CONSUMEORDERLY") != "true" or info.locked
         if info.cached_msg_count and consumable and not is_retry_topic(progress.queue.topic):
-            by_topic.setdefault(progress.queue.topic, []).append((progress, told, info))
+            by_topic.setdefault(progress.queue.topic, []).append((progress, reported, info))
     for topic, held in by_topic.items():
         count = sum(info.cached_msg_count for _, _, info in held)
         lag = sum(progress.lag or 0 for progress, _, _ in held)
-        if count < _HELD_SHARE * lag and not any(_full(told, info) for _, told, info in held):
+        if count < _HELD_SHARE * lag and not any(
+            _full(reported, info) for _, reported, info in held
+        ):
             continue
-        members = {told.value.client_id: told for _, told, _ in held}
+        members = {reported.value.client_id: reported for _, reported, _ in held}
         statuses = {c: t.value.topics.get(topic, ConsumeStatus()) for c, t in members.items()}
         done = sum(
             status.consume_ok_tps + status.consume_failed_tps for status in statuses.values()
         )
         slowest = max(status.consume_rt for status in statuses.values())
-        threads = sum(_threads(told.value) for told in members.values())
+        threads = sum(_threads(reported.value) for reported in members.values())
         if facts.orderly and _is_storm(facts):
             continue
         # Brokers and members answer at different moments.
@@ -345,19 +353,19 @@ def slow(facts: GroupFacts) -> Iterator[Reason]:
             else Said.SLOW_LISTENER(**held_by, ms=slowest, rate=done, threads=threads),
             (
                 *(
-                    told.shows(
+                    reported.shows(
                         Shown.OF(figure="consumeRT, consumeOKTPS, consumeFailedTPS", of=topic),
                         f"{s.consume_rt:.0f} ms, {s.consume_ok_tps:.2f}, {s.consume_failed_tps:.2f}",
                     )
-                    for client, told in list(members.items())[:MOST_EVIDENCE]
+                    for client, reported in list(members.items())[:MOST_EVIDENCE]
                     for s in [statuses[client]]
                 ),
                 *(
-                    told.shows(
+                    reported.shows(
                         Shown.OF(figure="cachedMsgCount", of=progress.queue),
                         Shown.LAST_CONSUMED(count=info.cached_msg_count, when=_ago(facts, info)),
                     )
-                    for progress, told, info in held[:MOST_EVIDENCE]
+                    for progress, reported, info in held[:MOST_EVIDENCE]
                 ),
             ),
             Remedy.SLOW_LISTENER(),
@@ -381,9 +389,9 @@ def _ago(facts: GroupFacts, info: ProcessQueueInfo) -> str:
 
 def flow_controlled(facts: GroupFacts) -> Iterator[Reason]:
     full = [
-        (progress, told, text)
-        for progress, told, info in _held(facts)
-        if (text := _full(told, info)) and not _pulls_itself(told.value)
+        (progress, reported, text)
+        for progress, reported, info in _held(facts)
+        if (text := _full(reported, info)) and not _pulls_itself(reported.value)
     ]
     if full:
         yield Reason(
@@ -391,37 +399,37 @@ def flow_controlled(facts: GroupFacts) -> Iterator[Reason]:
             Severity.WARNING,
             Said.FLOW_CONTROLLED(count=len(full)),
             tuple(
-                told.shows(Shown.HELD(queue=progress.queue), text)
-                for progress, told, text in full[:MOST_EVIDENCE]
+                reported.shows(Shown.HELD(queue=progress.queue), text)
+                for progress, reported, text in full[:MOST_EVIDENCE]
             ),
             Remedy.FLOW_CONTROLLED(),
         )
 
 
 def pull_failures(facts: GroupFacts) -> Iterator[Reason]:
-    told = [
+    reported = [
         (each, text)
         for each in facts.members.values()
         if (text := each.value.properties.get("pullFailures"))
     ]
-    if not told:
+    if not reported:
         return
-    throttled = all("FLOW_CONTROL" in text or "SYSTEM_BUSY" in text for _, text in told)
-    names = shortened([each.value.client_id for each, _ in told], 3)
+    throttled = all("FLOW_CONTROL" in text or "SYSTEM_BUSY" in text for _, text in reported)
+    names = shortened([each.value.client_id for each, _ in reported], 3)
     if throttled:
         yield Reason(
             Cause.PULLS_THROTTLED,
             Severity.ERROR,
-            Said.PULLS_THROTTLED(members=names, refusal=told[0][1]),
-            tuple(each.shows("pullFailures", text) for each, text in told[:MOST_EVIDENCE]),
+            Said.PULLS_THROTTLED(members=names, refusal=reported[0][1]),
+            tuple(each.shows("pullFailures", text) for each, text in reported[:MOST_EVIDENCE]),
             Remedy.PULLS_THROTTLED(),
         )
     else:
         yield Reason(
             Cause.PULLS_REFUSED,
             Severity.ERROR,
-            Said.PULLS_REFUSED(members=names, refusal=told[0][1]),
-            tuple(each.shows("pullFailures", text) for each, text in told[:MOST_EVIDENCE]),
+            Said.PULLS_REFUSED(members=names, refusal=reported[0][1]),
+            tuple(each.shows("pullFailures", text) for each, text in reported[:MOST_EVIDENCE]),
             Remedy.PULLS_REFUSED(),
         )
 
@@ -431,12 +439,12 @@ def retries(facts: GroupFacts) -> Iterator[Reason]:
         return
     well, failed = _failures(facts)
     evidence = [
-        told.shows(
+        reported.shows(
             Shown.OF(figure="consumeFailedTPS, consumeOKTPS, consumeFailedMsgs", of=topic),
             f"{s.consume_failed_tps:.2f}, {s.consume_ok_tps:.2f}, {s.consume_failed_msgs}",
         )
-        for told in facts.members.values()
-        for topic, s in told.value.topics.items()
+        for reported in facts.members.values()
+        for topic, s in reported.value.topics.items()
         if s.consume_failed_msgs or s.consume_failed_tps
     ][:MOST_EVIDENCE]
     share = failed / (well + failed)
@@ -450,12 +458,12 @@ def retries(facts: GroupFacts) -> Iterator[Reason]:
         )
         return
     evidence += [
-        told.shows(
+        reported.shows(
             Shown.OF(figure="SNDBCK_PUT_NUMS", of=topic),
-            Shown.IN_LAST_MINUTE(count=told.value.stats_minute.sum),
+            Shown.IN_LAST_MINUTE(count=reported.value.stats_minute.sum),
         )
-        for (_, topic), told in facts.sent_back.items()
-        if told.value.stats_minute.sum
+        for (_, topic), reported in facts.sent_back.items()
+        if reported.value.stats_minute.sum
     ]
     retry = retry_topic(facts.group)
     waiting = sum(p.lag or 0 for p, _ in facts.behind() if p.queue.topic == retry)
@@ -469,8 +477,8 @@ def retries(facts: GroupFacts) -> Iterator[Reason]:
 
 
 def filtered(facts: GroupFacts) -> Iterator[Reason]:
-    looked = sum(told.value.looked_at for told in facts.samples.values())
-    passed = looked - sum(told.value.selected for told in facts.samples.values())
+    looked = sum(reported.value.looked_at for reported in facts.samples.values())
+    passed = looked - sum(reported.value.selected for reported in facts.samples.values())
     if not looked or passed * 2 < looked:
         return
     topics = sorted({queue.topic for queue in facts.samples})
@@ -487,11 +495,13 @@ def filtered(facts: GroupFacts) -> Iterator[Reason]:
         Said.FILTER(passed=passed, looked=looked, expressions=shortened(expressions, 3)),
         (
             *(
-                told.shows(
+                reported.shows(
                     Shown.SELECTED(queue=queue),
-                    Shown.SELECTED_OF(selected=told.value.selected, looked=told.value.looked_at),
+                    Shown.SELECTED_OF(
+                        selected=reported.value.selected, looked=reported.value.looked_at
+                    ),
                 )
-                for queue, told in list(facts.samples.items())[:MOST_EVIDENCE]
+                for queue, reported in list(facts.samples.items())[:MOST_EVIDENCE]
             ),
             *lag_evidence(facts, set(facts.samples)),
         ),

@@ -101,7 +101,7 @@ async def follow(
         if group is not None and found.is_unknown:
             raise unknown_group(found, inquiry.unasked)
         facts.retried[name] = await _sent_back(inquiry, facts, retry_topic(name), unique_id)
-        await ask_retries(inquiry, found, {told.address for told in facts.retried[name]})
+        await ask_retries(inquiry, found, {reported.address for reported in facts.retried[name]})
         for of_retries in (pop_retry_topic, pop_retry_topic_v2):
             topic_of_retries = of_retries(name, facts.topic)
             facts.retried[name] = _merged(
@@ -116,7 +116,7 @@ async def follow(
 def newest_copy(facts: MessageFacts, group: str) -> Reported[MessageExt]:
     """Return the copy that a group gets last: the one in a retry topic, unless the message was sent again since."""
     copies = (*facts.retried.get(group, ())[-1:], facts.copies[-1])
-    return max(copies, key=lambda told: told.value.store_timestamp_ms)
+    return max(copies, key=lambda reported: reported.value.store_timestamp_ms)
 
 
 async def _popped(inquiry: Inquiry, facts: MessageFacts, group: str) -> None:
@@ -125,7 +125,7 @@ async def _popped(inquiry: Inquiry, facts: MessageFacts, group: str) -> None:
         return
     copy = newest_copy(facts, group)
     message = copy.value
-    told = await inquiry.ask(
+    reported = await inquiry.ask(
         requests.GET_POP_PROGRESS,
         copy.address,
         lambda: ask_pops(
@@ -137,8 +137,8 @@ async def _popped(inquiry: Inquiry, facts: MessageFacts, group: str) -> None:
             offset=message.queue_offset,
         ),
     )
-    if told is not None:
-        facts.popped[group] = told
+    if reported is not None:
+        facts.popped[group] = reported
 
 
 async def _of_broker(inquiry: Inquiry, facts: MessageFacts, address: str) -> None:
@@ -150,14 +150,14 @@ async def _of_broker(inquiry: Inquiry, facts: MessageFacts, address: str) -> Non
     async def settings() -> Mapping[str, str]:
         return (await brokers.config(broker=address))[address]
 
-    told_info, told_settings = await asyncio.gather(
+    reported_info, reported_settings = await asyncio.gather(
         inquiry.ask(requests.GET_BROKER_RUNTIME_INFO, address, info),
         inquiry.ask(requests.GET_BROKER_CONFIG, address, settings),
     )
-    if told_info is not None:
-        facts.infos[address] = told_info
-    if told_settings is not None:
-        facts.settings[address] = told_settings
+    if reported_info is not None:
+        facts.infos[address] = reported_info
+    if reported_settings is not None:
+        facts.settings[address] = reported_settings
 
 
 async def _by_offset_id(inquiry: Inquiry, facts: MessageFacts, topic: str | None) -> None:
@@ -183,11 +183,11 @@ async def _by_offset_id(inquiry: Inquiry, facts: MessageFacts, topic: str | None
             return None
         return decode_record(answer.body).to_message(facts.places[address].name)
 
-    told = await inquiry.ask(requests.VIEW_MESSAGE_BY_ID, address, view)
-    if told is None or told.value is None:
+    reported = await inquiry.ask(requests.VIEW_MESSAGE_BY_ID, address, view)
+    if reported is None or reported.value is None:
         return
-    message = told.value
-    found = Reported(message, told.request, told.address, told.at_ms)
+    message = reported.value
+    found = Reported(message, reported.request, reported.address, reported.at_ms)
     real = message.properties.get(p.REAL_TOPIC)
     if message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         facts.delayed.append(found)
@@ -201,8 +201,8 @@ async def _by_offset_id(inquiry: Inquiry, facts: MessageFacts, topic: str | None
 
 
 def _unique_id(facts: MessageFacts) -> str:
-    for told in (*facts.copies, *facts.delayed, *facts.halves):
-        if (unique_id := told.value.unique_id) is not None:
+    for reported in (*facts.copies, *facts.delayed, *facts.halves):
+        if (unique_id := reported.value.unique_id) is not None:
             return unique_id
     return facts.message_id
 
@@ -222,7 +222,7 @@ async def _by_unique_id(inquiry: Inquiry, facts: MessageFacts, unique_id: str) -
 def _refuse_batch(facts: MessageFacts) -> None:
     """Raise IllegalArgumentError if the id is that of a batch, which has several messages."""
     # By their offset ids: a Java broker, which alone writes such batches, indexes no other of their own.
-    own = {told.value.msg_id: told.value.offset_msg_id for told in facts.copies}
+    own = {reported.value.msg_id: reported.value.offset_msg_id for reported in facts.copies}
     if len(own) > 1:
         ids = list(own.values())
         some = ", ".join(ids[:_MOST_NAMED]) + (" …" if len(ids) > _MOST_NAMED else "")
@@ -241,8 +241,8 @@ async def _sent_back(
     id of their origin shows which message of the batch each copy is of.
     """
     found = await _everywhere(inquiry, facts, topic, unique_id)
-    origins = {told.value.offset_msg_id for told in facts.copies}
-    batch_ids = {told.value.batch_msg_id for told in facts.copies}
+    origins = {reported.value.offset_msg_id for reported in facts.copies}
+    batch_ids = {reported.value.batch_msg_id for reported in facts.copies}
     for batch_id in sorted(each for each in batch_ids if each is not None):
         of_batch = await _everywhere(inquiry, facts, topic, batch_id)
         found = _merged(
@@ -255,8 +255,8 @@ async def _sent_back(
 def _merged(
     known: list[Reported[MessageExt]], found: list[Reported[MessageExt]]
 ) -> list[Reported[MessageExt]]:
-    by_id = {told.value.offset_msg_id: told for told in (*found, *known)}
-    return sorted(by_id.values(), key=lambda told: told.value.store_timestamp_ms)
+    by_id = {reported.value.offset_msg_id: reported for reported in (*found, *known)}
+    return sorted(by_id.values(), key=lambda reported: reported.value.store_timestamp_ms)
 
 
 async def _everywhere(
@@ -289,14 +289,16 @@ async def _everywhere(
         ]
 
     async def at(address: str) -> list[Reported[MessageExt]]:
-        told = await inquiry.ask(requests.QUERY_MESSAGE, address, lambda: query(address))
-        if told is None:
+        reported = await inquiry.ask(requests.QUERY_MESSAGE, address, lambda: query(address))
+        if reported is None:
             return []
-        return [Reported(m, told.request, told.address, told.at_ms) for m in told.value]
+        return [
+            Reported(m, reported.request, reported.address, reported.at_ms) for m in reported.value
+        ]
 
     answers = await asyncio.gather(*map(at, facts.places))
-    found = [told for answer in answers for told in answer]
-    return sorted(found, key=lambda told: told.value.store_timestamp_ms)
+    found = [reported for answer in answers for reported in answer]
+    return sorted(found, key=lambda reported: reported.value.store_timestamp_ms)
 
 
 async def _groups(inquiry: Inquiry, facts: MessageFacts) -> list[str]:
@@ -315,8 +317,10 @@ async def _groups(inquiry: Inquiry, facts: MessageFacts) -> list[str]:
         return answer.body.group_list if answer.code == ResponseCode.SUCCESS else []
 
     async def at(address: str) -> list[str]:
-        told = await inquiry.ask(requests.QUERY_TOPIC_CONSUME_BY_WHO, address, lambda: ask(address))
-        return [] if told is None else told.value
+        reported = await inquiry.ask(
+            requests.QUERY_TOPIC_CONSUME_BY_WHO, address, lambda: ask(address)
+        )
+        return [] if reported is None else reported.value
 
     found = await asyncio.gather(*map(at, facts.places))
     return sorted({g for groups in found for g in groups if not is_system_group(g)})

@@ -26,10 +26,15 @@ class Verdict:
 
 
 def judge_popped(
-    group: str, message: MessageExt, told: Reported[PoppedMessage], now_ms: int, *, is_retry: bool
+    group: str,
+    message: MessageExt,
+    reported: Reported[PoppedMessage],
+    now_ms: int,
+    *,
+    is_retry: bool,
 ) -> Verdict:
     """Judge a message of a topic, or its copy in a retry topic (`is_retry`)."""
-    found = told.value
+    found = reported.value
     if found.state == "HIDDEN":
         return _hidden(group, message, found, now_ms)
     if found.state == "ACKNOWLEDGED":
@@ -87,19 +92,19 @@ def _hidden(group: str, message: MessageExt, found: PoppedMessage, now_ms: int) 
     )
 
 
-def popped_evidence(told: Reported[PoppedMessage]) -> list[Evidence]:
+def popped_evidence(reported: Reported[PoppedMessage]) -> list[Evidence]:
     """Return a broker's report of a message's place as evidence."""
-    found = told.value
-    shown = [told.shows(Shown.FIRST_NOT_DONE(), found.first_offset)]
+    found = reported.value
+    shown = [reported.shows(Shown.FIRST_NOT_DONE(), found.first_offset)]
     if found.state == "HIDDEN":
         shown = [
-            told.shows(Shown.POPPED_AT(), local_time(found.popped_ms)),
-            told.shows(Shown.HIDDEN_UNTIL(), local_time(found.until_ms)),
-            told.shows(
+            reported.shows(Shown.POPPED_AT(), local_time(found.popped_ms)),
+            reported.shows(Shown.HIDDEN_UNTIL(), local_time(found.until_ms)),
+            reported.shows(
                 Shown.HANDED_TO(), found.client_id or found.address or Shown.NOT_KNOWN_ANY_MORE()
             ),
             *shown,
         ]
     elif found.state == "UNPOPPED":
-        shown.append(told.shows(Shown.POPPED_BEFORE(), found.before))
+        shown.append(reported.shows(Shown.POPPED_BEFORE(), found.before))
     return shown

@@ -193,14 +193,14 @@ async def cold_data(run: Run, broker: Broker = None, cluster: Cluster = None) ->
     found = await run.each(
         run.admin.brokers.cold_data_thresholds(broker=broker, cluster=cluster, slaves=True)
     )
-    for address, told in found.items():
-        run.out.record(_readable(told), section=address)
+    for address, reported in found.items():
+        run.out.record(_readable(reported), section=address)
 
 
-def _readable(told: Mapping[str, Any]) -> dict[str, Any]:
+def _readable(reported: Mapping[str, Any]) -> dict[str, Any]:
     """Return a broker's report of cold data with JSON in texts decoded."""
     values = {}
-    for key, value in told.items():
+    for key, value in reported.items():
         try:
             values[key] = json.loads(value) if isinstance(value, str) else value
         except ValueError:

@@ -286,7 +286,7 @@ class ThreadRunner(_Runner[FunctionListener]):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._done: deque[ConsumeJob] = deque()
-        self._done_told = False
+        self._done_notified = False
         self._done_count = 0
         self._idle: deque[None] = deque()
         self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -347,7 +347,7 @@ class ThreadRunner(_Runner[FunctionListener]):
 
     def _drain(self) -> None:
         # Clear the flag before emptying the deque, so that a thread that appends later gives notice again.
-        self._done_told = False
+        self._done_notified = False
         jobs = []
         done = self._done
         while done:
@@ -376,7 +376,7 @@ class ThreadRunner(_Runner[FunctionListener]):
             self._report(job)
             if self._threads > self.concurrency:
                 break
-        self._tell(self._thread_ended)
+        self._notify(self._thread_ended)
 
     def _sleep(self) -> None:
         self._idle.append(None)
@@ -406,11 +406,11 @@ class ThreadRunner(_Runner[FunctionListener]):
 
     def _report(self, job: ConsumeJob) -> None:
         self._done.append(job)
-        if not self._done_told:
-            self._done_told = True
-            self._tell(self._drain)
+        if not self._done_notified:
+            self._done_notified = True
+            self._notify(self._drain)
 
-    def _tell(self, callback: Callable[[], None]) -> None:
+    def _notify(self, callback: Callable[[], None]) -> None:
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:

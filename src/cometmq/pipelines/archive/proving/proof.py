@@ -171,7 +171,7 @@ class Proof:
         failed = judgement.failed
         if not failed:
             return
-        told = {(Hour(p.topic, p.hour or ""), p.broker, p.queue_id) for p in judgement.problems}
+        reported = {(Hour(p.topic, p.hour or ""), p.broker, p.queue_id) for p in judgement.problems}
         schema_of = self._archive.schemas_of({hour for hour, _ in failed})
         for hour in sorted({hour for hour, _ in failed}):
             listed = {path: schema_of[path] for path in inventory.listed.get(hour, ())}
@@ -185,7 +185,7 @@ class Proof:
                 paths = inventory.listed.get(hour, ())
                 found = self._compared(place, wanted or there, bounds[queue], paths)
             yield from found
-            if not found and (hour, queue.broker_name, queue.queue_id) not in told:
+            if not found and (hour, queue.broker_name, queue.queue_id) not in reported:
                 yield _hour_differs(place, wanted, there)
 
     def _compared(

@@ -123,14 +123,14 @@ class VirtualNetwork:
         self._fault("heal", a, b)
         for link in self._both(a, b):
             link.heal()
-        self._tell_flows(self._between(a, b))
+        self._notify_flows(self._between(a, b))
 
     def heal_all(self) -> None:
         """Undo the faults of all links. A machine that is off stays off."""
         self._record("", "heal all links")
         for link in self._links.values():
             link.heal()
-        self._tell_flows(t for host in self._hosts.values() for t in host.transports)
+        self._notify_flows(t for host in self._hosts.values() for t in host.transports)
 
     def reset_connections(self, a: str, b: str) -> None:
         """Reset all connections between two nodes; new ones can be made at once."""
@@ -164,7 +164,7 @@ class VirtualNetwork:
             host.is_off = False
             for link in self._links_of(host):
                 link.end_comes_on()
-            self._tell_flows(t for other in self._hosts.values() for t in other.transports)
+            self._notify_flows(t for other in self._hosts.values() for t in other.transports)
 
     def open_connections(self) -> list[str]:
         """Return a line for each open listener and connection."""
@@ -327,13 +327,15 @@ class VirtualNetwork:
             if transport.peername[0] == other.address
         ]
 
-    def _tell_flows(self, transports: Iterator[VirtualTransport] | list[VirtualTransport]) -> None:
-        def tell() -> None:
+    def _notify_flows(
+        self, transports: Iterator[VirtualTransport] | list[VirtualTransport]
+    ) -> None:
+        def notify() -> None:
             for transport in transports:
                 transport.flow.link_changed()
                 transport.far_flow.link_changed()
 
-        outside(tell)
+        outside(notify)
 
     def _reset(self, a: str, b: str) -> None:
         def reset() -> None:
