@@ -41,7 +41,7 @@ def _texts(node: nodes.Expr) -> Iterator[str]:
             yield from _texts(node.expr2)
 
 
-# What other rooms say in English: `told` gives it in the language of a page.
+# What other rooms say in English: `localized` gives it in the language of a page.
 _SAID_BELOW: Final = ("error", "fault", "reason", "remedy", "said", "text")
 # Notes are in the language of who acted; the others are bodies and a schema.
 _NOT_BELOW: Final = ("note.text", "shown.text", "row.text", "chosen.text")
@@ -59,7 +59,9 @@ def untold() -> Iterator[tuple[str, str]]:
 
 
 def _shown_as_it_is(node: nodes.Expr) -> Iterator[str]:
-    if isinstance(node, nodes.Call) or (isinstance(node, nodes.Filter) and node.name == "told"):
+    if isinstance(node, nodes.Call) or (
+        isinstance(node, nodes.Filter) and node.name == "localized"
+    ):
         return  # a macro or `_` tells its reasons
     if isinstance(node, nodes.CondExpr):
         yield from _shown_as_it_is(node.expr1)

@@ -268,7 +268,7 @@ def popped(**facts: int) -> PoppedTopic:
 
 
 @pytest.mark.parametrize(
-    ("facts", "told"),
+    ("facts", "reported"),
     [
         ({"in_flight": 40, "again_count": 9, "late_ms": 900, "retry_count": 5}, None),
         ({"in_flight": 40, "again_count": 20}, None),

@@ -41,7 +41,7 @@ async def connect(cluster: Cluster, node: str, port: int = 10911) -> None:
     await asyncio.sleep(1)
 
 
-@pytest.mark.parametrize("told", ["127.0.0.1", "::1", "localhost", "[::1]"])
+@pytest.mark.parametrize("reported", ["127.0.0.1", "::1", "localhost", "[::1]"])
 def test_a_loopback_address_is_told_once_for_each_network(reported: str) -> None:
     async def scene(cluster: Cluster) -> None:
         for _ in range(3):

@@ -75,7 +75,7 @@ def test_a_query_names_metrics_and_labels_that_exist(query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "reported"),
     [
         ("cometmq_messages_in{}", "nobody has a metric cometmq_messages_in"),
         ("rate(rocketmq_messages_in{}[5m])", "nobody has a metric rocketmq_messages_in"),

@@ -49,7 +49,7 @@ def test_refusals_with_other_codes_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "told"),
+    ("case", "reported"),
     [
         (Case("brokerStatus", says="a", more=True), ["only at Java's: c = 3"]),
         (Case("getBrokerConfig", says="a", both=True), []),

@@ -65,7 +65,7 @@ def test_the_defaults_leave_room_for_all_ports_of_the_most_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "reported"),
     [
         ({"listenPort": 65_530}, "listenPort=65530 leaves no port for the broker m-1"),
         ({"listenPort": 65_525}, "replication port of the broker m-1 would be 65536"),

@@ -186,7 +186,7 @@ def test_a_part_has_a_level_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "the log level  is none of debug, info, warning, error"),
         ("info,cometmq.store=loud", "the log level loud is none of"),

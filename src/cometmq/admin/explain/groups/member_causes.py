@@ -36,12 +36,10 @@ def paused(facts: GroupFacts) -> Iterator[Reason]:
     queues = {progress.queue for progress, _ in facts.behind()}
     late = {owners.get(queue) for queue in queues}
     paused = [
-        reported
-        for client, reported in facts.members.items()
-        if reported.value.paused and client in late
+        fact for client, fact in facts.members.items() if fact.value.paused and client in late
     ]
     if paused:
-        names = [reported.value.client_id for reported in paused]
+        names = [fact.value.client_id for fact in paused]
         clients = set(names)
         theirs = {queue for queue in queues if owners.get(queue) in clients}
         yield Reason(
@@ -51,7 +49,7 @@ def paused(facts: GroupFacts) -> Iterator[Reason]:
                 count=len(paused), group=facts.group, members=shortened(names), waits=waits(facts)
             ),
             (
-                *(reported.shows("paused", "true") for reported in paused[:MOST_EVIDENCE]),
+                *(fact.shows("paused", "true") for fact in paused[:MOST_EVIDENCE]),
                 *lag_evidence(facts, theirs),
             ),
             Remedy.MEMBER_PAUSED(),
@@ -66,9 +64,9 @@ def _queues_paused(
     resting = sorted(
         queue
         for queue in behind
-        if (reported := facts.members.get(owners.get(queue, "")))
-        and not reported.value.paused
-        and str(queue) in reported.value.paused_queues
+        if (fact := facts.members.get(owners.get(queue, "")))
+        and not fact.value.paused
+        and str(queue) in fact.value.paused_queues
     )
     if resting:
         names = sorted({owners[queue] for queue in resting})
@@ -115,8 +113,8 @@ def silent(facts: GroupFacts) -> Iterator[Reason]:
             Severity.WARNING,
             Said.MEMBER_SILENT(count=len(silent), group=facts.group, members=shortened(silent)),
             tuple(
-                reported.shows(Shown.CONNECTED_MEMBERS(), len(reported.value.connection_set))
-                for reported in list(facts.online.values())[:1]
+                fact.shows(Shown.CONNECTED_MEMBERS(), len(fact.value.connection_set))
+                for fact in list(facts.online.values())[:1]
             ),
             Remedy.MEMBER_SILENT(),
         )
@@ -130,7 +128,7 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
     if not facts.members or facts.silent or facts.pops:
         return
     owners = facts.owners()
-    if not owners and all(_pulls_itself(reported.value) for reported in facts.members.values()):
+    if not owners and all(_pulls_itself(fact.value) for fact in facts.members.values()):
         return  # Java's DefaultMQPullConsumer reports no queues
     lost = {
         p.queue
@@ -140,17 +138,17 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
     if not lost:
         return
     names = shortened([str(queue) for queue in sorted(lost)], 3)
-    reported = list(facts.members.values())
+    found = list(facts.members.values())
     evidence = [
-        *(each.shows(Shown.QUEUES_OF_MEMBER(), _queue_names(each.value)) for each in reported),
+        *(each.shows(Shown.QUEUES_OF_MEMBER(), _queue_names(each.value)) for each in found),
     ][:MOST_EVIDENCE]
     refused = [
         each.shows("queuesNotBegun", text)
-        for each in reported
+        for each in found
         if (text := each.value.properties.get("queuesNotBegun"))
     ]
     locked = any("holds the lock" in each.value for each in refused)
-    started = max(number(_started(each.value), 0) for each in reported)
+    started = max(number(_started(each.value), 0) for each in found)
     age_ms = facts.at_ms - started
     if locked or (facts.orderly and age_ms > _SETTLING_MS):
         yield Reason(
@@ -166,10 +164,7 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
             Severity.WARNING,
             Said.REBALANCING(count=len(lost), queues=names, ago_s=max(0, age_ms) / 1000),
             (
-                *(
-                    e.shows("PROP_CONSUMER_START_TIMESTAMP", _started(e.value))
-                    for e in reported[:2]
-                ),
+                *(e.shows("PROP_CONSUMER_START_TIMESTAMP", _started(e.value)) for e in found[:2]),
                 *refused,
                 *evidence,
             ),
@@ -188,9 +183,9 @@ def ownerless(facts: GroupFacts) -> Iterator[Reason]:
 def unlocked(facts: GroupFacts) -> Iterator[Reason]:
     """Judge queues of an orderly member that lost its lock."""
     lost = [
-        (reported, progress.queue)
-        for progress, reported, info in _held(facts)
-        if reported.value.properties.get("PROP_CONSUMEORDERLY") == "true" and not info.locked
+        (fact, progress.queue)
+        for progress, fact, info in _held(facts)
+        if fact.value.properties.get("PROP_CONSUMEORDERLY") == "true" and not info.locked
     ]
     if lost:
         names = shortened([str(queue) for _, queue in lost], 3)
@@ -198,10 +193,9 @@ def unlocked(facts: GroupFacts) -> Iterator[Reason]:
             Cause.QUEUE_LOCKED,
             Severity.ERROR,
             Said.QUEUE_UNLOCKED(count=len(lost), queues=names),
-            tuple(
-                reported.shows(Shown.OF(figure="locked", of=queue), "false")
-                for reported, queue in lost
-            )[:MOST_EVIDENCE],
+            tuple(fact.shows(Shown.OF(figure="locked", of=queue), "false") for fact, queue in lost)[
+                :MOST_EVIDENCE
+            ],
             Remedy.QUEUE_UNLOCKED(),
         )
 
@@ -291,9 +285,9 @@ def _held(facts: GroupFacts) -> list[tuple[QueueProgress, Reported[RunningInfo],
     ]
 
 
-def _full(reported: Reported[RunningInfo], info: ProcessQueueInfo) -> str:
+def _full(fact: Reported[RunningInfo], info: ProcessQueueInfo) -> str:
     """Say which limit a member's flow control has reached in a queue, empty if none."""
-    properties = reported.value.properties
+    properties = fact.value.properties
     messages = number(properties.get("pullThresholdForQueue"), _PULL_THRESHOLD)
     if info.cached_msg_count > messages:
         return Shown.MESSAGES_HELD(count=info.cached_msg_count, limit=messages)
@@ -309,7 +303,7 @@ def _full(reported: Reported[RunningInfo], info: ProcessQueueInfo) -> str:
 
 def _failures(facts: GroupFacts) -> tuple[float, float]:
     """Return how many messages a second were consumed and failed in the last minute."""
-    statuses = [s for reported in facts.members.values() for s in reported.value.topics.values()]
+    statuses = [s for fact in facts.members.values() for s in fact.value.topics.values()]
     return sum(s.consume_ok_tps for s in statuses), sum(s.consume_failed_tps for s in statuses)
 
 
@@ -320,26 +314,24 @@ def _is_storm(facts: GroupFacts) -> bool:
 
 def slow(facts: GroupFacts) -> Iterator[Reason]:
     by_topic: dict[str, list[tuple[QueueProgress, Reported[RunningInfo], ProcessQueueInfo]]] = {}
-    for progress, reported, info in _held(facts):
-        if _pulls_itself(reported.value):
+    for progress, fact, info in _held(facts):
+        if _pulls_itself(fact.value):
             continue
-        consumable = reported.value.properties.get("PROP_CONSUMEORDERLY") != "true" or info.locked
+        consumable = fact.value.properties.get("PROP_CONSUMEORDERLY") != "true" or info.locked
         if info.cached_msg_count and consumable and not is_retry_topic(progress.queue.topic):
-            by_topic.setdefault(progress.queue.topic, []).append((progress, reported, info))
+            by_topic.setdefault(progress.queue.topic, []).append((progress, fact, info))
     for topic, held in by_topic.items():
         count = sum(info.cached_msg_count for _, _, info in held)
         lag = sum(progress.lag or 0 for progress, _, _ in held)
-        if count < _HELD_SHARE * lag and not any(
-            _full(reported, info) for _, reported, info in held
-        ):
+        if count < _HELD_SHARE * lag and not any(_full(fact, info) for _, fact, info in held):
             continue
-        members = {reported.value.client_id: reported for _, reported, _ in held}
+        members = {fact.value.client_id: fact for _, fact, _ in held}
         statuses = {c: t.value.topics.get(topic, ConsumeStatus()) for c, t in members.items()}
         done = sum(
             status.consume_ok_tps + status.consume_failed_tps for status in statuses.values()
         )
         slowest = max(status.consume_rt for status in statuses.values())
-        threads = sum(_threads(reported.value) for reported in members.values())
+        threads = sum(_threads(fact.value) for fact in members.values())
         if facts.orderly and _is_storm(facts):
             continue
         # Brokers and members answer at different moments.
@@ -353,19 +345,19 @@ def slow(facts: GroupFacts) -> Iterator[Reason]:
             else Said.SLOW_LISTENER(**held_by, ms=slowest, rate=done, threads=threads),
             (
                 *(
-                    reported.shows(
+                    fact.shows(
                         Shown.OF(figure="consumeRT, consumeOKTPS, consumeFailedTPS", of=topic),
                         f"{s.consume_rt:.0f} ms, {s.consume_ok_tps:.2f}, {s.consume_failed_tps:.2f}",
                     )
-                    for client, reported in list(members.items())[:MOST_EVIDENCE]
+                    for client, fact in list(members.items())[:MOST_EVIDENCE]
                     for s in [statuses[client]]
                 ),
                 *(
-                    reported.shows(
+                    fact.shows(
                         Shown.OF(figure="cachedMsgCount", of=progress.queue),
                         Shown.LAST_CONSUMED(count=info.cached_msg_count, when=_ago(facts, info)),
                     )
-                    for progress, reported, info in held[:MOST_EVIDENCE]
+                    for progress, fact, info in held[:MOST_EVIDENCE]
                 ),
             ),
             Remedy.SLOW_LISTENER(),
@@ -389,9 +381,9 @@ def _ago(facts: GroupFacts, info: ProcessQueueInfo) -> str:
 
 def flow_controlled(facts: GroupFacts) -> Iterator[Reason]:
     full = [
-        (progress, reported, text)
-        for progress, reported, info in _held(facts)
-        if (text := _full(reported, info)) and not _pulls_itself(reported.value)
+        (progress, fact, text)
+        for progress, fact, info in _held(facts)
+        if (text := _full(fact, info)) and not _pulls_itself(fact.value)
     ]
     if full:
         yield Reason(
@@ -399,8 +391,8 @@ def flow_controlled(facts: GroupFacts) -> Iterator[Reason]:
             Severity.WARNING,
             Said.FLOW_CONTROLLED(count=len(full)),
             tuple(
-                reported.shows(Shown.HELD(queue=progress.queue), text)
-                for progress, reported, text in full[:MOST_EVIDENCE]
+                fact.shows(Shown.HELD(queue=progress.queue), text)
+                for progress, fact, text in full[:MOST_EVIDENCE]
             ),
             Remedy.FLOW_CONTROLLED(),
         )
@@ -439,12 +431,12 @@ def retries(facts: GroupFacts) -> Iterator[Reason]:
         return
     well, failed = _failures(facts)
     evidence = [
-        reported.shows(
+        fact.shows(
             Shown.OF(figure="consumeFailedTPS, consumeOKTPS, consumeFailedMsgs", of=topic),
             f"{s.consume_failed_tps:.2f}, {s.consume_ok_tps:.2f}, {s.consume_failed_msgs}",
         )
-        for reported in facts.members.values()
-        for topic, s in reported.value.topics.items()
+        for fact in facts.members.values()
+        for topic, s in fact.value.topics.items()
         if s.consume_failed_msgs or s.consume_failed_tps
     ][:MOST_EVIDENCE]
     share = failed / (well + failed)
@@ -458,12 +450,12 @@ def retries(facts: GroupFacts) -> Iterator[Reason]:
         )
         return
     evidence += [
-        reported.shows(
+        fact.shows(
             Shown.OF(figure="SNDBCK_PUT_NUMS", of=topic),
-            Shown.IN_LAST_MINUTE(count=reported.value.stats_minute.sum),
+            Shown.IN_LAST_MINUTE(count=fact.value.stats_minute.sum),
         )
-        for (_, topic), reported in facts.sent_back.items()
-        if reported.value.stats_minute.sum
+        for (_, topic), fact in facts.sent_back.items()
+        if fact.value.stats_minute.sum
     ]
     retry = retry_topic(facts.group)
     waiting = sum(p.lag or 0 for p, _ in facts.behind() if p.queue.topic == retry)
@@ -477,8 +469,8 @@ def retries(facts: GroupFacts) -> Iterator[Reason]:
 
 
 def filtered(facts: GroupFacts) -> Iterator[Reason]:
-    looked = sum(reported.value.looked_at for reported in facts.samples.values())
-    passed = looked - sum(reported.value.selected for reported in facts.samples.values())
+    looked = sum(fact.value.looked_at for fact in facts.samples.values())
+    passed = looked - sum(fact.value.selected for fact in facts.samples.values())
     if not looked or passed * 2 < looked:
         return
     topics = sorted({queue.topic for queue in facts.samples})
@@ -495,13 +487,11 @@ def filtered(facts: GroupFacts) -> Iterator[Reason]:
         Said.FILTER(passed=passed, looked=looked, expressions=shortened(expressions, 3)),
         (
             *(
-                reported.shows(
+                fact.shows(
                     Shown.SELECTED(queue=queue),
-                    Shown.SELECTED_OF(
-                        selected=reported.value.selected, looked=reported.value.looked_at
-                    ),
+                    Shown.SELECTED_OF(selected=fact.value.selected, looked=fact.value.looked_at),
                 )
-                for queue, reported in list(facts.samples.items())[:MOST_EVIDENCE]
+                for queue, fact in list(facts.samples.items())[:MOST_EVIDENCE]
             ),
             *lag_evidence(facts, set(facts.samples)),
         ),

@@ -72,9 +72,9 @@ def _not_stored(facts: MessageFacts) -> Reason:
     if deleted is not None:
         return deleted
     lag = [
-        reported.shows("indexBehindBytes", reported.value["indexBehindBytes"])
-        for reported in facts.infos.values()
-        if reported.value.get("indexBehindBytes", "0") != "0"
+        fact.shows("indexBehindBytes", fact.value["indexBehindBytes"])
+        for fact in facts.infos.values()
+        if fact.value.get("indexBehindBytes", "0") != "0"
     ]
     return Reason(
         Cause.MESSAGE_UNKNOWN,
@@ -91,11 +91,9 @@ def _not_stored(facts: MessageFacts) -> Reason:
 
 def _beginnings(facts: MessageFacts) -> list[Evidence]:
     return [
-        reported.shows(
-            "earliestMessageTimeStamp", _time_text(reported.value["earliestMessageTimeStamp"])
-        )
-        for reported in facts.infos.values()
-        if "earliestMessageTimeStamp" in reported.value
+        fact.shows("earliestMessageTimeStamp", _time_text(fact.value["earliestMessageTimeStamp"]))
+        for fact in facts.infos.values()
+        if "earliestMessageTimeStamp" in fact.value
     ][:_MOST_EVIDENCE]
 
 
@@ -106,10 +104,10 @@ def _time_text(text: str) -> str:
 
 def _deleted(facts: MessageFacts) -> Reason | None:
     """Judge an offset id below the beginning of its broker's log."""
-    reported = facts.infos.get(facts.address)
-    if facts.offset is None or reported is None:
+    fact = facts.infos.get(facts.address)
+    if facts.offset is None or fact is None:
         return None
-    beginning = number(reported.value.get("commitLogMinOffset"), 0)
+    beginning = number(fact.value.get("commitLogMinOffset"), 0)
     if facts.offset >= beginning:
         return None
     return Reason(
@@ -117,7 +115,7 @@ def _deleted(facts: MessageFacts) -> Reason | None:
         Severity.ERROR,
         Said.MESSAGE_DELETED(broker=facts.places[facts.address].name),
         (
-            reported.shows(
+            fact.shows(
                 "commitLogMinOffset", Shown.WAS_AT(beginning=beginning, offset=facts.offset)
             ),
             *_beginnings(facts),
@@ -126,8 +124,8 @@ def _deleted(facts: MessageFacts) -> Reason | None:
     )
 
 
-def _delayed(facts: MessageFacts, reported: Reported[MessageExt]) -> Reason:
-    message = reported.value
+def _delayed(facts: MessageFacts, fact: Reported[MessageExt]) -> Reason:
+    message = fact.value
     due_ms = due(facts, message)
     place = {"broker": message.broker_name, "topic": facts.topic}
     overdue = due_ms is not None and due_ms < facts.at_ms - 10_000
@@ -143,8 +141,8 @@ def _delayed(facts: MessageFacts, reported: Reported[MessageExt]) -> Reason:
         if due_ms is None
         else Said.MESSAGE_DELAYED(**place, time=local_time(due_ms)),
         (
-            reported.shows(Shown.STORED(), _place(message)),
-            reported.shows(Shown.DELAY(), ", ".join(f"{k}={v}" for k, v in properties.items())),
+            fact.shows(Shown.STORED(), _place(message)),
+            fact.shows(Shown.DELAY(), ", ".join(f"{k}={v}" for k, v in properties.items())),
         ),
         Remedy.OVERDUE() if overdue else "",
     )
@@ -166,18 +164,18 @@ def due(facts: MessageFacts, message: MessageExt) -> int | None:
     return message.store_timestamp_ms + int(count) * _UNITS_MS[unit]
 
 
-def _half(facts: MessageFacts, reported: Reported[MessageExt]) -> Reason:
-    message = reported.value
-    info = facts.infos.get(reported.address)
+def _half(facts: MessageFacts, fact: Reported[MessageExt]) -> Reason:
+    message = fact.value
+    info = facts.infos.get(fact.address)
     undecided = None if info is None else info.value.get("transactionsUnresolved")
     checks = message.properties.get(p.TRANSACTION_CHECK_TIMES, "0")
     evidence = [
-        reported.shows(Shown.STORED_AS_HALF(), _place(message)),
-        reported.shows(
+        fact.shows(Shown.STORED_AS_HALF(), _place(message)),
+        fact.shows(
             Shown.PRODUCER_GROUP(),
             message.properties.get(p.PRODUCER_GROUP, Shown.NOT_REPORTED()),
         ),
-        reported.shows(p.TRANSACTION_CHECK_TIMES, checks),
+        fact.shows(p.TRANSACTION_CHECK_TIMES, checks),
     ]
     if info is not None and undecided is not None:
         evidence.append(info.shows("transactionsUnresolved", undecided))
@@ -219,10 +217,7 @@ def _place(message: MessageExt) -> str:
 
 def _stored_evidence(facts: MessageFacts) -> tuple[Evidence, ...]:
     return (
-        *(
-            reported.shows(Shown.STORED(), _place(reported.value))
-            for reported in facts.copies[:_MOST_EVIDENCE]
-        ),
+        *(fact.shows(Shown.STORED(), _place(fact.value)) for fact in facts.copies[:_MOST_EVIDENCE]),
         (facts.indexed or facts.copies[0]).shows(
             Shown.INDEXED(), Shown.YES() if facts.indexed else Shown.NOT_YET()
         ),
@@ -234,14 +229,12 @@ def _in_group(facts: MessageFacts, group: GroupFacts) -> tuple[Reason, Delivery]
     name = group.group
     dead, retried = facts.dead.get(name, []), facts.retried.get(name, [])
     pending = [
-        reported
-        for reported in facts.delayed
-        if reported.value.properties.get(p.REAL_TOPIC) == retry_topic(name)
-        and not any(_follows(copy.value, reported.value) for copy in retried + dead)
+        fact
+        for fact in facts.delayed
+        if fact.value.properties.get(p.REAL_TOPIC) == retry_topic(name)
+        and not any(_follows(copy.value, fact.value) for copy in retried + dead)
     ]
-    times = max(
-        (reported.value.reconsume_times for reported in (*retried, *pending, *dead)), default=0
-    )
+    times = max((fact.value.reconsume_times for fact in (*retried, *pending, *dead)), default=0)
     copy = newest_copy(facts, name)
     if dead and _stored_ms(dead[-1]) >= _stored_ms(copy):  # else it was sent again
         return _dead(facts, name, dead[-1], times)
@@ -250,8 +243,8 @@ def _in_group(facts: MessageFacts, group: GroupFacts) -> tuple[Reason, Delivery]
     return _consumed_or_not(facts, group, copy, times)
 
 
-def _stored_ms(reported: Reported[MessageExt]) -> int:
-    return reported.value.store_timestamp_ms
+def _stored_ms(fact: Reported[MessageExt]) -> int:
+    return fact.value.store_timestamp_ms
 
 
 def _follows(later: MessageExt, earlier: MessageExt) -> bool:
@@ -263,16 +256,16 @@ def _follows(later: MessageExt, earlier: MessageExt) -> bool:
 
 
 def _dead(
-    facts: MessageFacts, group: str, reported: Reported[MessageExt], times: int
+    facts: MessageFacts, group: str, fact: Reported[MessageExt], times: int
 ) -> tuple[Reason, Delivery]:
     reason = Reason(
         Cause.DEAD_LETTERED,
         Severity.ERROR,
         Said.DEAD_LETTERED(group=group, count=times),
         (
-            reported.shows(Shown.DEAD_LETTER(topic=reported.value.topic), _place(reported.value)),
-            reported.shows("reconsumeTimes", reported.value.reconsume_times),
-            *_failure(reported),
+            fact.shows(Shown.DEAD_LETTER(topic=fact.value.topic), _place(fact.value)),
+            fact.shows("reconsumeTimes", fact.value.reconsume_times),
+            *_failure(fact),
             *_stored_evidence(facts),
         ),
         Remedy.DEAD_LETTERED(group=group, message=facts.message_id),
@@ -280,19 +273,19 @@ def _dead(
     return reason, Delivery(group, reason.cause, "", times, None)
 
 
-def _failure(reported: Reported[MessageExt]) -> list[Evidence]:
+def _failure(fact: Reported[MessageExt]) -> list[Evidence]:
     """Return what the member that failed has noted of the cause, if it has."""
-    failure = reported.value.failure
+    failure = fact.value.failure
     if failure is None:
         return []
     cause = f"{failure.type}: {failure.text}" if failure.text else failure.type
-    return [reported.shows("failure", f"{cause} ({failure.member})")]
+    return [fact.shows("failure", f"{cause} ({failure.member})")]
 
 
 def _retried(
-    facts: MessageFacts, group: str, reported: Reported[MessageExt], times: int
+    facts: MessageFacts, group: str, fact: Reported[MessageExt], times: int
 ) -> tuple[Reason, Delivery]:
-    due_ms = due(facts, reported.value)
+    due_ms = due(facts, fact.value)
     failed = {"group": group, "count": times or 1}
     reason = Reason(
         Cause.RETRIED,
@@ -301,9 +294,9 @@ def _retried(
         if due_ms is None
         else Said.RETRIED(**failed, time=local_time(due_ms)),
         (
-            reported.shows("reconsumeTimes", reported.value.reconsume_times),
-            *_failure(reported),
-            reported.shows(Shown.WAITS(), _place(reported.value)),
+            fact.shows("reconsumeTimes", fact.value.reconsume_times),
+            *_failure(fact),
+            fact.shows(Shown.WAITS(), _place(fact.value)),
             *_stored_evidence(facts),
         ),
         Remedy.RETRIED(),
@@ -381,22 +374,22 @@ class _Case:
 
 
 def _consumed_or_not(
-    facts: MessageFacts, group: GroupFacts, reported: Reported[MessageExt], times: int
+    facts: MessageFacts, group: GroupFacts, fact: Reported[MessageExt], times: int
 ) -> tuple[Reason, Delivery]:
-    message, name = reported.value, group.group
+    message, name = fact.value, group.group
     queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
     owner = group.owners().get(queue, "")
     at = next(((p_, t) for p_, t in group.queues() if p_.queue == queue), None)
     evidence = _evidence_of_delivery(facts, group, queue, owner, at)
-    case = _Case(facts, group, reported, times, owner, at, evidence)
+    case = _Case(facts, group, fact, times, owner, at, evidence)
     if (verdict := _filtered(case)) is not None:
         return verdict
-    if (verdict := _popped(facts, group, reported, evidence, owner)) is not None:
+    if (verdict := _popped(facts, group, fact, evidence, owner)) is not None:
         return verdict
     unsubscribed = case.is_unsubscribed
     if group.broadcasting is not None and not unsubscribed:
         return case.outcome(Cause.BROADCASTING, Severity.OK, Said.MESSAGE_BROADCASTING(group=name))
-    if group.broadcasting is None and reported.address not in group.progress:
+    if group.broadcasting is None and fact.address not in group.progress:
         return case.outcome(
             Cause.NOT_REPORTED,
             Severity.WARNING,
@@ -469,14 +462,14 @@ def _popped(
 ) -> tuple[Reason, Delivery] | None:
     """Judge a message in a group that pops; None if the group pulls it."""
     name, message = group.group, copy.value
-    reported = facts.popped.get(name)
+    fact = facts.popped.get(name)
     is_retry = message.topic in (
         pop_retry_topic(name, facts.topic),
         pop_retry_topic_v2(name, facts.topic),
     )
-    if reported is None:
+    if fact is None:
         return None
-    if reported.value is None:
+    if fact.value is None:
         # Java's brokers do not know the request.
         pops = any(at.value.consume_type == "CONSUME_POP" for at in group.online.values())
         if not pops and not is_retry:
@@ -489,11 +482,11 @@ def _popped(
             Remedy.POPS_UNKNOWN(group=name),
         )
         return reason, Delivery(name, reason.cause, "", message.reconsume_times, None)
-    found = reported.value.message
+    found = fact.value.message
     # A member that owns the queue pulls it, and its own figures say more about undelivered messages.
     if found is None or (found.state == "UNPOPPED" and owner):
         return None
-    place = Reported(found, reported.request, reported.address, reported.at_ms)
+    place = Reported(found, fact.request, fact.address, fact.at_ms)
     verdict = judge_popped(name, message, place, facts.at_ms, is_retry=is_retry)
     return (
         Reason(
