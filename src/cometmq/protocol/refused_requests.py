@@ -104,8 +104,7 @@ REFUSED: Final[Mapping[Code, str]] = {
     ),
     # Since 5.4 and 5.5
     Code.SWITCH_TIMER_ENGINE: (
-        "one engine reads delayed messages from the log here; there is no other engine to "
-        "switch to"
+        "one engine reads delayed messages from the log here; there is no other engine to switch to"
     ),
     **dict.fromkeys(
         (

@@ -10,7 +10,9 @@ _NO_ROUTE: Final = "CODE: 17 .*No topic route info"
 _NOT_MATCHED: Final = "CODE: 17 .*not matched route info"
 _NO_CLUSTER: Final = "Make sure the specified clusterName exists"
 _NO_MESSAGE: Final = "CODE: 208 "
-_ANY_KEY: Final = "a Java server takes any key and any value; ours refuses wrong ones and names the fault"
+_ANY_KEY: Final = (
+    "a Java server takes any key and any value; ours refuses wrong ones and names the fault"
+)
 _NULL: Final = "where the queue lacks the entry, mqadmin fails on a Java broker's empty answer"
 
 UNKNOWN: Final = Scenario(
