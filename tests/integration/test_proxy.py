@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -24,6 +25,7 @@ from cometmq.proxy.configuration.config import ProxyConfig
 from cometmq.proxy.methods.consistent_hash import bucket_of
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.testing import Cluster
 
 pytestmark = pytest.mark.real_time
@@ -615,6 +617,7 @@ async def test_pulls_and_offsets_are_served(client: Client) -> None:
     kinds = [each.WhichOneof("content") for each in answers]
     assert kinds == ["status", "message", "next_offset"]
     assert (answers[1].message.body, answers[2].next_offset) == (b"one", 1)
+    first_ms = answers[1].message.system_properties.store_timestamp.ToMilliseconds()
     answers = await client.answers("PullMessage", **fields, offset=-1)
     assert answers[0].status.code == wire.ILLEGAL_OFFSET
     assert (await client.call("GetOffset", **fields)).status.code == wire.OFFSET_NOT_FOUND
@@ -622,13 +625,74 @@ async def test_pulls_and_offsets_are_served(client: Client) -> None:
     assert (await client.call("GetOffset", **fields)).offset == 1
     answer = await client.call("UpdateOffset", **fields, offset=-1)
     assert answer.status.code == wire.ILLEGAL_OFFSET
-    answer = await client.call(
-        "QueryOffset", message_queue=queue, query_offset_policy=wire.TIMESTAMP
-    )
+    await until(lambda: SYSTEM_CLOCK.now_ms() > first_ms)
+    between_ms = SYSTEM_CLOCK.now_ms()
+    await until(lambda: SYSTEM_CLOCK.now_ms() > between_ms)
+    for body in (b"two", b"three"):
+        await client.send(message_to("fifo", body, message_group="G"))
+    by_policy = partial(client.call, "QueryOffset", message_queue=queue)
+    for fields, offset in (
+        ({"query_offset_policy": wire.BEGINNING}, 0),
+        ({"query_offset_policy": wire.END}, 3),
+        (at_time(between_ms), 1),
+        (at_time(between_ms - 3_600_000), 0),
+        (at_time(between_ms + 3_600_000), 3),
+    ):
+        answer = await by_policy(**fields)
+        assert (answer.status.code, answer.offset) == (wire.OK, offset), fields
+    answer = await by_policy(query_offset_policy=wire.TIMESTAMP)
     assert answer.status.code == wire.BAD_REQUEST
     queue["broker"] = {"name": "broker-z"}
     answer = await client.call("QueryOffset", message_queue=queue)
     assert answer.status.code == wire.BAD_REQUEST
+
+
+def at_time(time_ms: int) -> dict[str, Any]:
+    """Return the fields of a question for the first offset at a time."""
+    seconds, rest_ms = divmod(time_ms, 1000)
+    timestamp = {"seconds": seconds, "nanos": rest_ms * 1_000_000}
+    return {"query_offset_policy": wire.TIMESTAMP, "timestamp": timestamp}
+
+
+async def test_a_namespace_stands_in_front_of_the_names_of_topic_and_group(
+    client: Client, cluster: Cluster
+) -> None:
+    async with AdminClient(namesrv=cluster.namesrv) as admin:
+        await admin.topics.create("ns%normal", cluster="DefaultCluster")
+    topic = wire.Resource(resource_namespace="ns", name="normal")
+    group = wire.Resource(resource_namespace="ns", name="billing")
+    subscription = wire.Subscription(
+        group=group, subscriptions=[wire.SubscriptionEntry(topic=topic)]
+    )
+    await client.open(wire.Settings(client_type=wire.SIMPLE_CONSUMER, subscription=subscription))
+    fields: dict[str, Any] = {
+        "group": group,
+        "message_queue": {"topic": topic, "broker": {"name": "broker-a"}},
+        "batch_size": 16,
+        "invisible_duration": {"seconds": 10},
+    }
+    # A group begins at the end of a topic, except for the first messages of a new one.
+    sent = wire.Message(topic=topic, body=b"inside", system_properties={"message_id": "id-1"})
+    assert (await client.send(sent)).status.code == wire.OK
+    assert (await client.send(message_to("normal", b"outside"))).status.code == wire.OK
+    _, answer, _ = await client.answers("ReceiveMessage", **fields)
+    message = answer.message
+    assert (message.body, message.topic) == (b"inside", topic)
+    entry = {
+        "message_id": message.system_properties.message_id,
+        "receipt_handle": message.system_properties.receipt_handle,
+    }
+    answer = await client.call("AckMessage", group=group, topic=topic, entries=[entry])
+    assert answer.status.code == wire.OK
+    broker = cluster.brokers[0]
+    assert sum(broker.store.max_offset("ns%normal", number) for number in range(8)) == 1
+    keys = [key[:2] for key in broker.pops.state.table.states]
+    assert set(keys) == {("ns%billing", "ns%normal")}
+    assert broker.pops.state.table.count == 0
+    # A name that has the namespace already stays as it is.
+    whole = wire.Resource(resource_namespace="ns", name="ns%normal")
+    route = await client.call("QueryRoute", topic=whole)
+    assert route.status.code == wire.OK
 
 
 async def test_what_is_not_served_is_refused_by_name(client: Client) -> None:
