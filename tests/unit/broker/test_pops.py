@@ -258,8 +258,9 @@ async def test_a_pop_waits_for_a_message_that_it_selects(tmp_path: Path) -> None
         assert b"blue" in message.record.properties.encode()
 
 
-async def test_a_message_that_comes_again_wakes_a_pop(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
+@pytest.mark.parametrize("is_v2", [False, True])
+async def test_a_message_that_comes_again_wakes_a_pop(tmp_path: Path, is_v2: bool) -> None:
+    async with running(tmp_path, enable_retry_topic_v2=is_v2) as broker:
         client = Client(broker)
         await fill(client, 1)
         await pop(client, invisibleTime=SHORT)

@@ -133,7 +133,7 @@ async def test_7914_a_renewal_amid_the_revival_keeps_the_message_hidden(
         else:
             after(monkeypatch, broker.topics, "written", renew)
         clock.ahead_ms += LONG
-        await until(lambda: broker.pops.revival.revived_count == 1)
+        await until(lambda: broker.pops.revival.revived_count)
         assert [each.body for each in await pop(client)] == [b"1"]
         hidden = broker.pops.state.table.states[KEY].hidden
         assert [(each.offset, each.popped_ms) for each in hidden] == [(0, renewed[0])]
@@ -219,7 +219,7 @@ async def test_10667_an_acknowledgement_amid_a_revival_that_cannot_read_counts(
 
         after(monkeypatch, broker.pops.revival, "_read", acknowledge_and_fail)
         clock.ahead_ms += LONG
-        await until(lambda: broker.pops.revival.revived_count == 1)
+        await until(lambda: broker.pops.revival.revived_count)
         assert [each.body for each in await pop(client)] == [b"1"]
         assert broker.pops.state.table.states[KEY].committed == 2
         assert broker.store.max_offset(RETRY, 0) == 1
