@@ -34,6 +34,8 @@ TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 ENDPOINTS = wire.Endpoints(
     scheme=wire.IPv4, addresses=[wire.Address(host="127.0.0.1", port=18_081)]
 )
+# A time that protobuf does not allow, and a duration above every limit.
+NO_TIME = {"seconds": 2**62}
 
 
 class Client(GrpcClient):
@@ -327,6 +329,16 @@ async def test_a_small_body_that_unpacks_to_a_large_one_is_refused(client: Clien
         (message_to("normal", lite_topic="x"), wire.UNSUPPORTED),
         (message_to("missing"), wire.TOPIC_NOT_FOUND),
         (message_to("delay", delivery_timestamp={"seconds": 2**33}), wire.ILLEGAL_DELIVERY_TIME),
+        (message_to("delay", delivery_timestamp=NO_TIME), wire.ILLEGAL_DELIVERY_TIME),
+        (message_to("normal", born_timestamp=NO_TIME), wire.BAD_REQUEST),
+        (
+            message_to(
+                "transaction",
+                message_type=wire.TRANSACTION,
+                orphaned_transaction_recovery_duration=NO_TIME,
+            ),
+            wire.BAD_REQUEST,
+        ),
         (
             message_to(
                 "transaction",
@@ -512,14 +524,16 @@ async def test_a_renewed_receive_wants_settings_and_each_a_legal_time(client: Cl
     assert answers[0].status.code == wire.UNRECOGNIZED_CLIENT_TYPE
     assert answers[-1].WhichOneof("content") == "delivery_timestamp"
     await client.consume("normal")
-    answers = await client.answers("ReceiveMessage", **fields, invisible_duration={"seconds": 9})
-    assert answers[0].status.code == wire.ILLEGAL_INVISIBLE_TIME
+    for duration in ({"seconds": 9}, NO_TIME):
+        answers = await client.answers("ReceiveMessage", **fields, invisible_duration=duration)
+        assert answers[0].status.code == wire.ILLEGAL_INVISIBLE_TIME
     answers = await client.answers(
         "ReceiveMessage", 3.0, **fields, invisible_duration={"seconds": 10}
     )
     assert answers[0].status.code == wire.ILLEGAL_POLLING_TIME
+    fields["invisible_duration"] = {"seconds": 10}
     fields["filter_expression"] = {"type": wire.TAG, "expression": "||"}
-    answers = await client.answers("ReceiveMessage", **fields, invisible_duration={"seconds": 10})
+    answers = await client.answers("ReceiveMessage", **fields)
     assert answers[0].status.code == wire.ILLEGAL_FILTER_EXPRESSION
 
 
@@ -536,10 +550,9 @@ async def test_a_message_that_is_hidden_for_no_time_comes_again(client: Client) 
     }
     answer = await client.call("ChangeInvisibleDuration", **fields, suspend=True)
     assert answer.status.code == wire.UNSUPPORTED
-    answer = await client.call(
-        "ChangeInvisibleDuration", **fields, invisible_duration={"seconds": 13 * 3600}
-    )
-    assert answer.status.code == wire.ILLEGAL_INVISIBLE_TIME
+    for duration in ({"seconds": 13 * 3600}, NO_TIME):
+        answer = await client.call("ChangeInvisibleDuration", **fields, invisible_duration=duration)
+        assert answer.status.code == wire.ILLEGAL_INVISIBLE_TIME
     answer = await client.call("ChangeInvisibleDuration", **fields)
     assert answer.status.code == wire.OK
     assert answer.receipt_handle != system.receipt_handle
@@ -631,17 +644,18 @@ async def test_pulls_and_offsets_are_served(client: Client) -> None:
     for body in (b"two", b"three"):
         await client.send(message_to("fifo", body, message_group="G"))
     by_policy = partial(client.call, "QueryOffset", message_queue=queue)
-    for fields, offset in (
+    for asked, offset in (
         ({"query_offset_policy": wire.BEGINNING}, 0),
         ({"query_offset_policy": wire.END}, 3),
         (at_time(between_ms), 1),
         (at_time(between_ms - 3_600_000), 0),
         (at_time(between_ms + 3_600_000), 3),
     ):
-        answer = await by_policy(**fields)
-        assert (answer.status.code, answer.offset) == (wire.OK, offset), fields
-    answer = await by_policy(query_offset_policy=wire.TIMESTAMP)
-    assert answer.status.code == wire.BAD_REQUEST
+        answer = await by_policy(**asked)
+        assert (answer.status.code, answer.offset) == (wire.OK, offset), asked
+    for timestamp in (None, NO_TIME):
+        answer = await by_policy(query_offset_policy=wire.TIMESTAMP, timestamp=timestamp)
+        assert answer.status.code == wire.BAD_REQUEST
     queue["broker"] = {"name": "broker-z"}
     answer = await client.call("QueryOffset", message_queue=queue)
     assert answer.status.code == wire.BAD_REQUEST
