@@ -47,17 +47,21 @@ class Acknowledgements:
         Raises RemotingError, RemoteError, RouteNotFoundError.
         """
         handle = receipt.handle
-        answer = await self._instance.brokers.change_invisible_time(
-            self._address(receipt),
-            ChangeInvisibleTimeRequestHeader(
-                consumer_group=self._group,
-                topic=receipt.real_topic(self._group),
-                queue_id=handle.queue_id,
-                extra_info=handle.encode(),
-                offset=receipt.offset,
-                invisible_time=invisible_ms,
-            ),
+        header = ChangeInvisibleTimeRequestHeader(
+            consumer_group=self._group,
+            topic=receipt.real_topic(self._group),
+            queue_id=handle.queue_id,
+            extra_info=handle.encode(),
+            offset=receipt.offset,
+            invisible_time=invisible_ms,
         )
+        try:
+            answer = await self._instance.brokers.change_invisible_time(
+                self._address(receipt), header
+            )
+        except CometMQError as error:
+            self._instance.report_failure(error, receipt.topic, error.address)
+            raise
         if answer.pop_time:
             receipt.handle = handle._replace(
                 pop_time=answer.pop_time,
@@ -92,17 +96,15 @@ class Acknowledgements:
                 await self._send_each(address, waiting)
                 return
         except CometMQError as error:
-            for receipt, done in waiting:
-                self._instance.report_failure(error, receipt.topic, None)
-                if not done.done():
-                    done.set_exception(error)
+            self._fail(waiting, error)
         else:
             for _, done in waiting:
                 if not done.done():
                     done.set_result(None)
 
     async def _send_each(self, address: str, waiting: list[_Waiting]) -> None:
-        for receipt, done in waiting:
+        for each in waiting:
+            receipt, done = each
             handle = receipt.handle
             header = AckMessageRequestHeader(
                 consumer_group=self._group,
@@ -114,11 +116,16 @@ class Acknowledgements:
             try:
                 await self._instance.brokers.ack(address, header)
             except CometMQError as error:
-                if not done.done():
-                    done.set_exception(error)
+                self._fail([each], error)
             else:
                 if not done.done():
                     done.set_result(None)
+
+    def _fail(self, waiting: list[_Waiting], error: CometMQError) -> None:
+        for receipt, done in waiting:
+            self._instance.report_failure(error, receipt.topic, error.address)
+            if not done.done():
+                done.set_exception(error)
 
     def _batch(self, waiting: list[_Waiting]) -> BatchAckMessageRequestBody:
         """Return the body for messages of one broker: an entry for all that one pop took of one queue."""
