@@ -150,7 +150,12 @@ class FoundMessages(list[MessageExt]):
 
 
 class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, WaitingMessages):
-    """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes."""
+    """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes.
+
+    `message_of` makes a message of the record that a broker found.
+    """
+
+    message_of = staticmethod(message_of)
 
     async def by_id(self, offset_msg_id: str, topic: str | None = None) -> MessageExt:
         """Return the message of an offset id, from the broker whose address the id holds.
@@ -164,7 +169,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             ViewMessageRequestHeader(offset=int(offset_msg_id[-16:], 16), topic=topic),
             what=f"the message {offset_msg_id}",
         )
-        return message_of(decode_record(answer.body), await self._name_of(address))
+        return self.message_of(decode_record(answer.body), await self._name_of(address))
 
     async def by_unique_id(
         self,
@@ -386,7 +391,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             if answer.code == ResponseCode.QUERY_NOT_FOUND:
                 return FoundMessages()
             records = records_of(answer.body, what)
-            messages = [message_of(record, names[address]) for record in records]
+            messages = [self.message_of(record, names[address]) for record in records]
             # A remark beside messages says which limit ended the search.
             ended = {address: answer.command.remark} if answer.command.remark else {}
             return FoundMessages(
