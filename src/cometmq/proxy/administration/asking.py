@@ -77,9 +77,7 @@ class _CheapGroups(Groups):
 class _StoredMessages(Messages):
     """Leaves bodies compressed: a handler inflates what its answer has room for."""
 
-    @staticmethod
-    def message_of(record: StoredRecord, broker_name: str) -> Any:
-        return record.to_message(broker_name)
+    message_of = staticmethod(StoredRecord.to_message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +131,7 @@ def parts_of(
     )
 
 
-async def partly(
-    call: Awaitable[T], join: Callable[[Mapping[str, Any]], T], notes: list[str]
-) -> T:
+async def partly(call: Awaitable[T], join: Callable[[Mapping[str, Any]], T], notes: list[str]) -> T:
     """Return the result of a call of several servers; if some fail, what `join` makes of the others' results, with a
     note. Raises the call's error if all fail.
     """

@@ -65,9 +65,7 @@ def _accumulation(
 ) -> _Accumulation | None:
     if lag is None or in_flight is None:
         return None
-    times = (
-        at.last_consumed_ms for at in progress.queues if topic in (None, at.queue.topic)
-    )
+    times = (at.last_consumed_ms for at in progress.queues if topic in (None, at.queue.topic))
     return _Accumulation(
         inflight_messages=in_flight,
         ready_messages=max(0, lag - in_flight),
@@ -135,7 +133,5 @@ def time_of(request: Any, field: str) -> int | None:
         return None
     at_ms: int = getattr(request, field).ToMilliseconds()
     if at_ms < 0:
-        raise RefusedError(
-            wire.BAD_REQUEST, f"{field} is {at_ms} ms; give a time after the epoch"
-        )
+        raise RefusedError(wire.BAD_REQUEST, f"{field} is {at_ms} ms; give a time after the epoch")
     return at_ms

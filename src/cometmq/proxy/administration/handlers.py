@@ -49,7 +49,9 @@ class Administration:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         methods = admin.DESCRIPTOR.services_by_name["Admin"].methods_by_name
-        assert _CALLS.keys() == set(methods), "a call without a handler, or a handler without a call"
+        assert _CALLS.keys() == set(methods), (
+            "a call without a handler, or a handler without a call"
+        )
         self.handlers = {
             name: self._handler(methods[name], serve) for name, serve in _CALLS.items()
         }

@@ -32,6 +32,7 @@ from cometmq.runtime.sockets.addresses import bare_host
 # How long a member has to report its subscriptions.
 _MEMBER_S: Final = 8.0
 _PROXIED: Final = "CLUSTERING"
+_MODELS: Final = {_PROXIED: admin.CLUSTERING, "BROADCASTING": admin.BROADCASTING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,8 @@ async def print_thread_stack_trace(
 def client_id_of(text: str) -> str:
     if not text.strip():
         raise RefusedError(
-            wire.CLIENT_ID_REQUIRED, "client_id is empty; ListConsumerConnection has those of a group"
+            wire.CLIENT_ID_REQUIRED,
+            "client_id is empty; ListConsumerConnection has those of a group",
         )
     return text
 
@@ -168,8 +170,7 @@ def expression_of(data: SubscriptionData) -> wire.FilterExpression:
 
 
 def model_of(name: str) -> admin.MessageModel:
-    known = name in admin.MessageModel.keys()
-    return admin.MessageModel.Value(name) if known else admin.MESSAGE_MODEL_UNSPECIFIED
+    return _MODELS.get(name, admin.MESSAGE_MODEL_UNSPECIFIED)
 
 
 # Inside

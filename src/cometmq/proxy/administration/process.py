@@ -47,13 +47,8 @@ class ChangedLevel:
     status: wire.Status
     remark: str = ""
 
-    def ByteSize(self) -> int:
-        return self._answer().ByteSize()
-
-    def SerializeToString(self) -> bytes:
-        return self._answer().SerializeToString()
-
-    def _answer(self) -> admin.ChangeLogLevelResponse:
+    @property
+    def answer(self) -> admin.ChangeLogLevelResponse:
         return admin.ChangeLogLevelResponse(remark=self.remark)
 
 
@@ -87,7 +82,8 @@ async def change_log_level_of(
         user=caller.account,
     )
     return ChangedLevel(
-        ok(), f"the log of {parts.figures.name()}, this process only, has the level {level} until it ends"
+        ok(),
+        f"the log of {parts.figures.name()}, this process only, has the level {level} until it ends",
     )
 
 

@@ -35,9 +35,7 @@ _ABORTS: Final = {
 class AdminService(grpc.GenericRpcHandler):
     """Serves the calls of the service Admin. `make` makes their handlers; it is called once, after their import."""
 
-    def __init__(
-        self, calls: Calls, cluster: str, make: Callable[[], Administration]
-    ) -> None:
+    def __init__(self, calls: Calls, cluster: str, make: Callable[[], Administration]) -> None:
         self._calls = calls
         self._cluster = cluster
         self._make = make
@@ -74,9 +72,11 @@ class AdminService(grpc.GenericRpcHandler):
         answer = await self._calls.answered(
             name, raw, context, handle, handler.request, handler.outcome
         )
-        if not handler.has_status and answer.status.code != wire.OK:
-            code = _ABORTS.get(answer.status.code, grpc.StatusCode.INVALID_ARGUMENT)
-            await context.abort(code, answer.status.message)
+        if not handler.has_status:
+            if answer.status.code != wire.OK:
+                code = _ABORTS.get(answer.status.code, grpc.StatusCode.INVALID_ARGUMENT)
+                await context.abort(code, answer.status.message)
+            answer = answer.answer
         data: bytes = answer.SerializeToString()
         return data
 
@@ -95,7 +95,8 @@ class AdminService(grpc.GenericRpcHandler):
                 "s; ask about fewer topics or groups, or by cometmq admin",
                 "ADMIN_CALL_TIMEOUT_S",
             ) from error
-        size, most = answer.ByteSize(), config.MAX_ADMIN_ANSWER_BYTES
+        most = config.MAX_ADMIN_ANSWER_BYTES
+        size = answer.ByteSize() if handler.has_status else 0
         if size > most:
             raise RefusedError(
                 wire.PAYLOAD_TOO_LARGE,

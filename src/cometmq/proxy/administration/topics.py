@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from cometmq.model.attributes import MESSAGE_TYPE
 from cometmq.model.topic import TopicConfig
@@ -15,7 +15,15 @@ from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.proxy.wire.names import topic_of
 from cometmq.proxy.wire.statuses import ok
 
-_NORMAL = "NORMAL"
+_NORMAL: Final = "NORMAL"
+_TYPES: Final = {
+    _NORMAL: wire.NORMAL,
+    "FIFO": wire.FIFO,
+    "DELAY": wire.DELAY,
+    "TRANSACTION": wire.TRANSACTION,
+    "LITE": wire.LITE,
+    "PRIORITY": wire.PRIORITY,
+}
 
 
 async def get_topic_route(
@@ -36,8 +44,7 @@ async def describe_topic_status(
     attributes = _shared(configs, notes)
     answer = admin.DescribeTopicStatusResponse(tags=attributes)
     kind = attributes.get(MESSAGE_TYPE, "" if notes else _NORMAL)
-    if kind in wire.MessageType.keys():
-        answer.topic_message_type = wire.MessageType.Value(kind)
+    answer.topic_message_type = _TYPES.get(kind, wire.MESSAGE_TYPE_UNSPECIFIED)
     answer.status.CopyFrom(noted(notes))
     return answer
 

@@ -39,7 +39,7 @@ ADMIN_CALL_TIMEOUT_S: Final = 30.0
 MAX_ADMIN_QUESTIONS: Final = 64
 # Members, subscriptions or queues in an answer.
 MAX_ADMIN_ITEMS: Final = 4_096
-# What a broker's report to the proxy may have, so that reading it holds the loop for some ms only.
+# A broker's report may have this size, so that reading it holds the loop for some ms only.
 MAX_REPORT_BYTES: Final = 1024 * 1024
 # An answer of the service Admin: what clients of gRPC take if they are not set otherwise.
 MAX_ADMIN_ANSWER_BYTES: Final = 4 * 1024 * 1024
