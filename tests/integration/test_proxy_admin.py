@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -18,7 +20,7 @@ import structlog
 from tests.integration.grpc_client import GrpcClient
 from tests.integration.test_proxy import Client, message_to
 from tests.integration.test_proxy_access import GUARDED, guarded, signed
-from tests.waits import WAIT_S, until
+from tests.waits import PROCESS_WAIT_S, WAIT_S, until
 
 from cometmq import ConsumeResult, Credentials, Message
 from cometmq._version import __version__
@@ -589,6 +591,15 @@ async def test_another_machine_does_not_change_the_log_without_access_control(
 
 
 # What all calls share
+
+
+def test_a_start_imports_neither_the_handlers_nor_the_rooms_behind_them() -> None:
+    program = (
+        "import sys, cometmq.proxy.server; "
+        "sys.exit(any(name.startswith('cometmq.admin') or name == 'cometmq.proxy.administration.handlers' "
+        "for name in sys.modules))"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PROCESS_WAIT_S)
 
 
 def test_the_table_of_rights_has_each_call_of_the_interface() -> None:

@@ -57,13 +57,13 @@ async def change_log_level_of(
 ) -> ChangedLevel:
     """Change the level of this process's log until its end.
 
-    As brokers change their configuration: without access control for this machine only.
+    As brokers change their configuration: without access control for this machine only, which loopback shows.
     """
     if not parts.figures.checks_users and not is_loopback(caller.ip):
         raise RefusedError(
             wire.FORBIDDEN,
-            f"without access control only this machine may change the level of the log, and {caller.ip} is another one; "
-            "set authenticationEnabled=true, or call from here",
+            f"without access control only loopback may change the level of the log, and the call came from {caller.ip}; "
+            "set authenticationEnabled=true, or call the proxy at 127.0.0.1 on its own machine",
         )
     level = _LEVELS.get(request.level)
     if level is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -125,10 +124,7 @@ class AdminService(grpc.GenericRpcHandler):
 
     async def _administration(self) -> Administration:
         if self._made is None:
-            loop = asyncio.get_running_loop()
-            name = "cometmq.proxy.administration.handlers"
-            # Its modules take a tenth of a second.
-            await loop.run_in_executor(None, import_module, name)
+            await asyncio.get_running_loop().run_in_executor(None, _load)
             if self._made is None:
                 self._made = self._make()
         return self._made
@@ -140,3 +136,8 @@ class AdminService(grpc.GenericRpcHandler):
                 f"deployment_name is {name!r:.80}, and this proxy serves {self._cluster} (rocketMQClusterName); "
                 "leave it out, or ask the proxy of that deployment",
             )
+
+
+def _load() -> None:
+    """Import the handlers. This takes a tenth of a second, so it is not for the loop's thread."""
+    import cometmq.proxy.administration.handlers  # noqa: F401 - to have it loaded
