@@ -31,6 +31,7 @@ from cometmq.errors import CometMQError
 from cometmq.logs.setup import configure_logging
 from cometmq.model.message import MessageExt
 from cometmq.proxy.access.admin_rights import ADMIN_RIGHTS
+from cometmq.proxy.administration import members
 from cometmq.proxy.calls import ADMIN
 from cometmq.proxy.configuration import config
 from cometmq.proxy.configuration.config import ProxyConfig
@@ -257,6 +258,39 @@ async def test_members_with_other_subscriptions_are_found(
             )
         (found,) = ok(await client.admin("ListSubscription", group=GROUP)).subscription_info
         assert not found.subscription_consistency
+
+
+async def test_what_a_silent_member_subscribes_to_stays_unknown(
+    client: Client, cluster: Cluster, tool: AdminClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.consume("orders")
+    async with pushed(cluster, tool) as (_, client_id):
+        ok(await client.admin("DescribeSubscription", group=GROUP))
+        monkeypatch.setattr(members, "MEMBER_ANSWER_S", 0.0)
+        answer = await client.admin("DescribeSubscription", group=GROUP)
+        assert answer.status.code == wire.MULTIPLE_RESULTS
+        assert client_id in answer.status.message
+        assert "did not answer within 0 s" in answer.status.message
+        said = {
+            each.client_info.client_id: each.HasField("subscription_info")
+            for each in answer.client_subscription_info
+        }
+        assert said == {client_id: False, "client-1": True}
+        answer = await client.admin("ListSubscription", group=GROUP)
+        assert answer.status.code == wire.MULTIPLE_RESULTS
+        assert "whether the members of group billing agree is unknown" in answer.status.message
+
+
+async def test_the_questions_of_a_call_are_counted_together(
+    client: Client, cluster: Cluster, tool: AdminClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.consume("orders")
+    async with pushed(cluster, tool):
+        for most, code in ((2, wire.OK), (1, wire.BAD_REQUEST)):
+            monkeypatch.setattr(config, "MAX_ADMIN_QUESTIONS", most)
+            answer = await client.admin("DescribeSubscription", group=GROUP)
+            assert answer.status.code == code, answer.status
+        assert "2 questions, the limit MAX_ADMIN_QUESTIONS is 1" in answer.status.message
 
 
 async def test_a_subscription_is_not_deleted_and_the_reason_is_said(client: Client) -> None:

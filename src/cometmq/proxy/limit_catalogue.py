@@ -99,7 +99,7 @@ _declare(
     "each broker has 5 s, each member 8 s", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
-    "MAX_ADMIN_QUESTIONS", "questions", "Groups, topics or members about which such a call asks.",
+    "MAX_ADMIN_QUESTIONS", "questions", "Groups, topics and members about which such a call asks, taken together.",
     "BAD_REQUEST", "a topic has some groups, a group some members", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(

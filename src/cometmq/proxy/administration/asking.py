@@ -131,38 +131,51 @@ def parts_of(
     )
 
 
-async def partly(call: Awaitable[T], join: Callable[[Mapping[str, Any]], T], notes: list[str]) -> T:
-    """Return the result of a call of several servers; if some fail, what `join` makes of the others' results, with a
-    note. Raises the call's error if all fail.
-    """
-    try:
-        return await call
-    except ServersFailedError as error:
-        if not error.results:
-            raise
-        notes.append(f"the answer has the part of the other brokers only: {error}")
-        return join(error.results)
+class Inquiry:
+    """Counts about how much a call asks servers, and notes what remained unknown."""
 
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self._count = 0
 
-async def each_of(names: Iterable[U], what: str, ask: Callable[[U], Awaitable[T]]) -> list[T]:
-    """Return what `ask` returns for each name, in their order. Raises RefusedError for too many names."""
-    asked = list(names)
-    check_questions(len(asked), what)
-    found: list[T] = []
-    for begin in range(0, len(asked), _AT_ONCE):
-        found += await asyncio.gather(*map(ask, asked[begin : begin + _AT_ONCE]))
-    return found
+    def take(self, count: int, what: str) -> None:
+        """Count questions before they are asked. Raises RefusedError for too many of one call."""
+        self._count += count
+        most = config.MAX_ADMIN_QUESTIONS
+        if self._count > most:
+            raise RefusedError(
+                wire.BAD_REQUEST,
+                f"with {count} {what} the call asks {self._count} questions, the limit MAX_ADMIN_QUESTIONS is {most}; "
+                "name a group or topic, in several calls",
+                "MAX_ADMIN_QUESTIONS",
+            )
 
+    async def each(
+        self, names: Iterable[U], what: str, ask: Callable[[U], Awaitable[T]]
+    ) -> list[T]:
+        """Return what `ask` returns for each name, in their order. Raises RefusedError for too many names."""
+        asked = list(names)
+        self.take(len(asked), what)
+        found: list[T] = []
+        for begin in range(0, len(asked), _AT_ONCE):
+            found += await asyncio.gather(*map(ask, asked[begin : begin + _AT_ONCE]))
+        return found
 
-def check_questions(count: int, what: str) -> None:
-    most = config.MAX_ADMIN_QUESTIONS
-    if count > most:
-        raise RefusedError(
-            wire.BAD_REQUEST,
-            f"the call asks about {count} {what}, the limit MAX_ADMIN_QUESTIONS is {most}; name the ones you mean, in "
-            "several calls",
-            "MAX_ADMIN_QUESTIONS",
-        )
+    async def partly(self, call: Awaitable[T], join: Callable[[Mapping[str, Any]], T]) -> T:
+        """Return the result of a call of several servers; if some fail, what `join` makes of the others' results,
+        with a note. Raises the call's error if all fail.
+        """
+        try:
+            return await call
+        except ServersFailedError as error:
+            if not error.results:
+                raise
+            self.notes.append(f"the answer has the part of the other brokers only: {error}")
+            return join(error.results)
+
+    def status(self) -> wire.Status:
+        """Return the status of the answer: OK, or MULTIPLE_RESULTS with what is missing from it, and why."""
+        return status(wire.MULTIPLE_RESULTS, "; ".join(self.notes)) if self.notes else ok()
 
 
 def check_items(count: int, what: str) -> None:
@@ -174,11 +187,6 @@ def check_items(count: int, what: str) -> None:
             f"the answer has {count} {what}, the limit MAX_ADMIN_ITEMS is {most}; name a topic, or ask by cometmq admin",
             "MAX_ADMIN_ITEMS",
         )
-
-
-def noted(notes: list[str]) -> wire.Status:
-    """Return the status of an answer: OK, or MULTIPLE_RESULTS with what is missing from the answer, and why."""
-    return status(wire.MULTIPLE_RESULTS, "; ".join(notes)) if notes else ok()
 
 
 def refuse_lite(name: str) -> None:

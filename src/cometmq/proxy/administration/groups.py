@@ -9,12 +9,9 @@ from typing import Any, Final
 from cometmq.admin.groups.reading import QueueTimes
 from cometmq.admin.groups.records import GroupProgress
 from cometmq.proxy.administration.asking import (
+    Inquiry,
     Parts,
     check_items,
-    check_questions,
-    each_of,
-    noted,
-    partly,
     refuse_lite,
 )
 from cometmq.proxy.administration.members import queue_to_wire
@@ -35,12 +32,13 @@ async def describe_group_accumulation(
     refuse_lite(request.lite_topic)
     group = group_of(request.group)
     topics = [topic_of(each) for each in request.topics]
-    check_questions(len(topics), "topics")
+    inquiry = Inquiry()
+    inquiry.take(len(topics), "topics")
     progress = await parts.groups.progress(group)
-    answer, notes = admin.DescribeGroupAccumulationResponse(), list[str]()
+    answer = admin.DescribeGroupAccumulationResponse()
     whole = _accumulation(progress, progress.lag, progress.in_flight)
     if whole is None:
-        notes.append(f"how many messages wait for group {group} is unknown: {_UNKNOWN}")
+        inquiry.notes.append(f"how many messages wait for group {group} is unknown: {_UNKNOWN}")
     else:
         answer.accumulation.CopyFrom(whole)
     for topic in dict.fromkeys(topics):
@@ -48,12 +46,12 @@ async def describe_group_accumulation(
             progress, progress.lag_in(topic), progress.in_flight_in(topic), topic
         )
         if of_topic is None:
-            notes.append(
+            inquiry.notes.append(
                 f"how many messages of topic {topic} wait for group {group} is unknown: {_UNKNOWN}"
             )
         else:
             answer.topic_accumulation[topic].CopyFrom(of_topic)
-    answer.status.CopyFrom(noted(notes))
+    answer.status.CopyFrom(inquiry.status())
     return answer
 
 
@@ -78,11 +76,11 @@ async def query_time_span(
     parts: Parts, caller: Caller, request: admin.QueryTimeSpanRequest
 ) -> admin.QueryTimeSpanResponse:
     """Return the times of each queue of the topics named, or of all topics in which the group has an offset."""
-    group, notes = group_of(request.group), list[str]()
+    group, inquiry = group_of(request.group), Inquiry()
     topics = [topic_of(each) for each in request.topics]
     if not topics:
         topics = await parts.groups.topics(group)
-        check_questions(len(topics), f"topics of group {group}")
+        check_items(len(topics), f"topics of group {group}")
         named = [wire.Resource(name=topic) for topic in topics]
         found = admin.QueryTimeSpanRequest(group=request.group, topics=named)
         await parts.calls.authorise(caller, "QueryTimeSpan", found)
@@ -90,12 +88,12 @@ async def query_time_span(
             await parts.groups.need(group)
 
     async def times(topic: str) -> list[QueueTimes]:
-        return await partly(parts.groups.times(group, topic), _joined_times, notes)
+        return await inquiry.partly(parts.groups.times(group, topic), _joined_times)
 
-    listed = await each_of(dict.fromkeys(topics), "topics", times)
+    listed = await inquiry.each(dict.fromkeys(topics), "topics", times)
     check_items(sum(map(len, listed)), "queues")
     spans = [_span(at) for at in chain.from_iterable(listed)]
-    return admin.QueryTimeSpanResponse(status=noted(notes), queue_time_span_list=spans)
+    return admin.QueryTimeSpanResponse(status=inquiry.status(), queue_time_span_list=spans)
 
 
 def _joined_times(found: Mapping[str, Any]) -> list[QueueTimes]:

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from cometmq.admin.groups.records import Connection, GroupConnections, RunningInfo, joined
-from cometmq.errors import CometMQError, RemoteError, ServersFailedError
+from cometmq.errors import CometMQError, RemoteError
 from cometmq.model.names import is_retry_topic
 from cometmq.model.queue import MessageQueue
 from cometmq.model.subscription import EXPRESSION_SQL92, SubscriptionData
 from cometmq.protocol.codes import ResponseCode
 from cometmq.proxy.administration.asking import (
+    Inquiry,
     Parts,
     check_items,
-    each_of,
-    noted,
     refuse_lite,
     topic_named,
 )
@@ -30,7 +29,7 @@ from cometmq.proxy.wire.statuses import RefusedError, ok
 from cometmq.runtime.sockets.addresses import bare_host
 
 # How long a member has to report its subscriptions.
-_MEMBER_S: Final = 8.0
+MEMBER_ANSWER_S: Final = 8.0
 _PROXIED: Final = "CLUSTERING"
 _MODELS: Final = {_PROXIED: admin.CLUSTERING, "BROADCASTING": admin.BROADCASTING}
 
@@ -65,13 +64,13 @@ class Members:
 
 
 async def members_of(
-    parts: Parts, group: str, notes: list[str], *, subscriptions: bool
+    parts: Parts, group: str, inquiry: Inquiry, *, subscriptions: bool
 ) -> Members | None:
     """Return the members of a group, None if there is none. With `subscriptions` each is asked for its own.
 
     Notes name brokers and members that did not answer. Raises their error if no broker answers.
     """
-    found = await _connections(parts, group, notes)
+    found = await _connections(parts, group, inquiry)
     own = parts.clients.members_of(group)
     if found is None and not own:
         return None
@@ -82,8 +81,10 @@ async def members_of(
     check_items(len(others) + len(own), f"members of group {group}")
     views: list[Mapping[str, SubscriptionData] | None] = [None] * len(others)
     if subscriptions and (len(others) + len(own) > 1):
-        views = await each_of(
-            others, f"members of group {group}", lambda each: _reported(parts, group, each, notes)
+        views = await inquiry.each(
+            others,
+            f"members of group {group}",
+            lambda each: _reported(parts, group, each, inquiry.notes),
         )
     elif found is not None and len(others) == 1 and not own:
         views = [_by_topic(found.subscriptions)]
@@ -101,16 +102,16 @@ async def list_consumer_connection(
     parts: Parts, _caller: Caller, request: admin.ListConsumerConnectionRequest
 ) -> admin.ListConsumerConnectionResponse:
     refuse_lite(request.liteTopic)
-    group, notes = group_of(request.group), list[str]()
+    group, inquiry = group_of(request.group), Inquiry()
     topic = topic_of(request.topic) if request.HasField("topic") else None
-    found = await members_of(parts, group, notes, subscriptions=topic is not None)
+    found = await members_of(parts, group, inquiry, subscriptions=topic is not None)
     if found is None:
-        raise offline(group, notes)
+        raise offline(group, inquiry)
     members = found.members
     if topic is not None:
         members = tuple(each for each in members if topic in (each.subscriptions or ()))
     return admin.ListConsumerConnectionResponse(
-        status=noted(notes), client_info=[each.info for each in members]
+        status=inquiry.status(), client_info=[each.info for each in members]
     )
 
 
@@ -151,12 +152,12 @@ def client_id_of(text: str) -> str:
     return text
 
 
-def offline(group: str, notes: list[str]) -> RefusedError:
+def offline(group: str, inquiry: Inquiry) -> RefusedError:
     """Return why no member is listed: none is online, or the brokers that answered know none."""
-    if notes:
+    if inquiry.notes:
         return RefusedError(
             wire.PROXY_TIMEOUT,
-            f"whether group {group} has a member is unknown: {'; '.join(notes)}",
+            f"whether group {group} has a member is unknown: {'; '.join(inquiry.notes)}",
         )
     return RefusedError(
         wire.NOT_FOUND,
@@ -176,14 +177,11 @@ def model_of(name: str) -> admin.MessageModel:
 # Inside
 
 
-async def _connections(parts: Parts, group: str, notes: list[str]) -> GroupConnections | None:
+async def _connections(parts: Parts, group: str, inquiry: Inquiry) -> GroupConnections | None:
     try:
-        return await parts.groups.connections(group)
-    except ServersFailedError as error:
-        if not error.results:
-            raise
-        notes.append(f"the answer has the part of the other brokers only: {error}")
-        return joined(group, error.results.values())
+        return await inquiry.partly(
+            parts.groups.connections(group), lambda found: joined(group, found.values())
+        )
     except RemoteError as error:
         if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
@@ -194,10 +192,10 @@ async def _reported(
     parts: Parts, group: str, member: Connection, notes: list[str]
 ) -> Mapping[str, SubscriptionData] | None:
     try:
-        async with asyncio.timeout(_MEMBER_S):
+        async with asyncio.timeout(MEMBER_ANSWER_S):
             info = await parts.groups.running_info(group, member.client_id)
     except (CometMQError, TimeoutError) as error:
-        why = str(error) or f"it did not answer within {_MEMBER_S:g} s"
+        why = str(error) or f"it did not answer within {MEMBER_ANSWER_S:g} s"
         notes.append(f"what {member.client_id:.100} subscribes to is unknown: {why}")
         return None
     return _by_topic(info.subscriptions)

@@ -11,7 +11,7 @@ from cometmq.model.message import MessageExt
 from cometmq.model.sysflag import COMPRESSED
 from cometmq.protocol.messages.compression import decompress
 from cometmq.protocol.redrive import NO_END_MS
-from cometmq.proxy.administration.asking import Parts, noted, partly
+from cometmq.proxy.administration.asking import Inquiry, Parts
 from cometmq.proxy.administration.groups import time_of
 from cometmq.proxy.administration.members import client_id_of
 from cometmq.proxy.calls import Caller
@@ -36,9 +36,10 @@ async def query_message(
     _refuse_pages(request)
     begin_ms = time_of(request, "begin_timestamp") or 0
     end_ms = time_of(request, "end_timestamp")
-    notes: list[str] = []
+    inquiry = Inquiry()
+    notes = inquiry.notes
     found = await _found(
-        parts, request, topic, most, (begin_ms, NO_END_MS if end_ms is None else end_ms), notes
+        parts, request, topic, most, (begin_ms, NO_END_MS if end_ms is None else end_ms), inquiry
     )
     wanted = [each for each in found if _is_wanted(each, request)]
     if len(wanted) > most:
@@ -49,7 +50,7 @@ async def query_message(
         raise RefusedError(
             wire.MESSAGE_NOT_FOUND, f"no broker of topic {topic} finds such a message"
         )
-    answer.status.CopyFrom(noted(notes))
+    answer.status.CopyFrom(inquiry.status())
     return answer
 
 
@@ -151,18 +152,20 @@ async def _found(
     topic: str,
     most: int,
     times: tuple[int, int],
-    notes: list[str],
+    inquiry: Inquiry,
 ) -> list[MessageExt]:
     begin_ms, end_ms = times
     if request.WhichOneof("search_key") == "message_id":
         # Found by its place; its id says no time.
-        by_id = partly(parts.messages.find(request.message_id, topic), _joined, notes)
+        by_id = inquiry.partly(parts.messages.find(request.message_id, topic), _joined)
         return [each for each in await by_id if begin_ms <= each.store_timestamp_ms <= end_ms]
     by_key = parts.messages.by_key(
         topic, request.message_key, max_messages=most, begin_ms=begin_ms, end_ms=end_ms
     )
-    found = await partly(by_key, FoundMessages.joined, notes)
-    notes += [f"{address} ended its search: {why}" for address, why in found.ended_by.items()]
+    found = await inquiry.partly(by_key, FoundMessages.joined)
+    inquiry.notes += [
+        f"{address} ended its search: {why}" for address, why in found.ended_by.items()
+    ]
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Never
 
 from cometmq.model.subscription import SubscriptionData
-from cometmq.proxy.administration.asking import Parts, check_items, each_of, noted, topic_named
+from cometmq.proxy.administration.asking import Inquiry, Parts, check_items, topic_named
 from cometmq.proxy.administration.members import (
     Members,
     expression_of,
@@ -27,13 +27,13 @@ async def list_subscription(
 ) -> admin.ListSubscriptionResponse:
     """Return what groups subscribe to, also groups without a member, as far as brokers remember it."""
     topic, groups = await _asked(parts, caller, request)
-    notes: list[str] = []
-    listed = await each_of(
-        groups, f"groups of topic {topic}", functools.partial(_of_group, parts, topic, notes)
+    inquiry = Inquiry()
+    listed = await inquiry.each(
+        groups, f"groups of topic {topic}", functools.partial(_of_group, parts, topic, inquiry)
     )
     found = [each for entries in listed for each in entries]
     check_items(len(found), "subscriptions")
-    return admin.ListSubscriptionResponse(status=noted(notes), subscription_info=found)
+    return admin.ListSubscriptionResponse(status=inquiry.status(), subscription_info=found)
 
 
 async def describe_subscription(
@@ -41,20 +41,22 @@ async def describe_subscription(
 ) -> admin.DescribeSubscriptionResponse:
     """Return what each member of the groups that are online subscribes to."""
     topic, groups = await _asked(parts, caller, request)
-    notes: list[str] = []
+    inquiry = Inquiry()
 
     async def of_group(group: str) -> list[_Entry]:
-        members = await members_of(parts, group, notes, subscriptions=True)
+        members = await members_of(parts, group, inquiry, subscriptions=True)
         if members is None:
             if request.HasField("group"):
-                raise offline(group, notes)
+                raise offline(group, inquiry)
             return []
         return list(_of_members(members, topic))
 
-    listed = await each_of(groups, f"groups of topic {topic}", of_group)
+    listed = await inquiry.each(groups, f"groups of topic {topic}", of_group)
     found = [each for entries in listed for each in entries]
     check_items(len(found), "subscriptions")
-    return admin.DescribeSubscriptionResponse(status=noted(notes), client_subscription_info=found)
+    return admin.DescribeSubscriptionResponse(
+        status=inquiry.status(), client_subscription_info=found
+    )
 
 
 async def delete_subscription(
@@ -95,19 +97,19 @@ async def _asked(
 
 
 async def _of_group(
-    parts: Parts, topic: str | None, notes: list[str], group: str
+    parts: Parts, topic: str | None, inquiry: Inquiry, group: str
 ) -> list[admin.SubscriptionInfo]:
-    members = await members_of(parts, group, notes, subscriptions=True)
+    members = await members_of(parts, group, inquiry, subscriptions=True)
     if members is None:
         topics = [topic] if topic is not None else await parts.groups.topics(group)
         if not topics:
             await parts.groups.need(group)
-        return await each_of(
+        return await inquiry.each(
             topics, f"topics of group {group}", functools.partial(_offline_info, parts, group)
         )
     agree = members.agree
     if agree is None:
-        notes.append(
+        inquiry.notes.append(
             f"whether the members of group {group} agree is unknown, so subscription_consistency is false"
         )
     return [

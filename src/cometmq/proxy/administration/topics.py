@@ -8,7 +8,7 @@ from typing import Any, Final
 from cometmq.model.attributes import MESSAGE_TYPE
 from cometmq.model.topic import TopicConfig
 from cometmq.protocol.fastjson.dialect import encode_body
-from cometmq.proxy.administration.asking import Parts, noted, partly
+from cometmq.proxy.administration.asking import Inquiry, Parts
 from cometmq.proxy.calls import Caller
 from cometmq.proxy.wire import admin_pb2 as admin
 from cometmq.proxy.wire import messaging_pb2 as wire
@@ -39,13 +39,13 @@ async def describe_topic_status(
 ) -> admin.DescribeTopicStatusResponse:
     """Return type and attributes as all brokers of the topic have them, and say where they differ."""
     topic = topic_of(request.topic)
-    notes: list[str] = []
-    configs = await partly(parts.topics.config(topic), dict, notes)
-    attributes = _shared(configs, notes)
+    inquiry = Inquiry()
+    configs = await inquiry.partly(parts.topics.config(topic), dict)
+    attributes = _shared(configs, inquiry.notes)
     answer = admin.DescribeTopicStatusResponse(tags=attributes)
-    kind = attributes.get(MESSAGE_TYPE, "" if notes else _NORMAL)
+    kind = attributes.get(MESSAGE_TYPE, "" if inquiry.notes else _NORMAL)
     answer.topic_message_type = _TYPES.get(kind, wire.MESSAGE_TYPE_UNSPECIFIED)
-    answer.status.CopyFrom(noted(notes))
+    answer.status.CopyFrom(inquiry.status())
     return answer
 
 

@@ -35,8 +35,8 @@ MAX_ENTRIES: Final = 1_024
 # Calls of the service Admin under way, each of which may ask all brokers and members of a group, and their time.
 MAX_ADMIN_CALLS: Final = 32
 ADMIN_CALL_TIMEOUT_S: Final = 30.0
-# Groups, topics or members about which such a call asks servers one after the other.
-MAX_ADMIN_QUESTIONS: Final = 64
+# Groups, topics and members about which such a call asks servers, taken together.
+MAX_ADMIN_QUESTIONS: Final = 256
 # Members, subscriptions or queues in an answer.
 MAX_ADMIN_ITEMS: Final = 4_096
 # A broker's report may have this size, so that reading it holds the loop for some ms only.
