@@ -74,12 +74,6 @@ class _CheapGroups(Groups):
         )
 
 
-class _StoredMessages(Messages):
-    """Leaves bodies compressed: a handler inflates what its answer has room for."""
-
-    message_of = staticmethod(StoredRecord.to_message)
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Holds what the handlers use of the proxy."""
@@ -121,7 +115,8 @@ def parts_of(
         Topics(servers),
         _CheapGroups(servers),
         Offsets(servers),
-        _StoredMessages(servers),
+        # Bodies stay compressed: a handler inflates what its answer has room for.
+        Messages(servers, StoredRecord.to_message),
         clients,
         calls,
         sends,
