@@ -42,6 +42,11 @@ REASONS: Final[dict[str, tuple[str, frozenset[str]]]] = {
         ("integration/test_metrics.py", "_open_store", "a start stands still in the middle"),
         ("integration/test_proxy.py", "_renew _renewed", "a renewal comes at a chosen moment"),
         (
+            "integration/test_proxy_admin.py",
+            "_peer_of _unregister",
+            "a client calls from another machine; a broker leaves without a word",
+        ),
+        (
             "integration/test_proxy_limits.py",
             "_by_id _most_descriptors",
             "a process has one limit of descriptors; nobody sees what was forgotten",

@@ -10,7 +10,8 @@ import grpc
 import grpc.aio
 from tests.waits import WAIT_S
 
-from cometmq.proxy.calls import MESSAGING
+from cometmq.proxy.calls import ADMIN, MESSAGING
+from cometmq.proxy.wire import admin_pb2 as admin
 from cometmq.proxy.wire import messaging_pb2 as wire
 
 
@@ -40,6 +41,17 @@ class GrpcClient:
             f"/{MESSAGING}/{name}",
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer.FromString,
+        )
+        return await made(request, metadata=self.metadata, timeout=timeout_s)
+
+    async def admin(self, name: str, /, timeout_s: float = WAIT_S, **fields: Any) -> Any:
+        """Make a call of the service Admin."""
+        method = admin.DESCRIPTOR.services_by_name["Admin"].methods_by_name[name]
+        request = getattr(admin, method.input_type.name)(**fields)
+        made = self.channel.unary_unary(
+            f"/{ADMIN}/{name}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=getattr(admin, method.output_type.name).FromString,
         )
         return await made(request, metadata=self.metadata, timeout=timeout_s)
 

@@ -712,7 +712,7 @@ async def test_a_namespace_stands_in_front_of_the_names_of_topic_and_group(
 async def test_what_is_not_served_is_refused_by_name(client: Client) -> None:
     answer = await client.call("SyncLiteSubscription", topic={"name": "normal"})
     assert answer.status.code == wire.NOT_IMPLEMENTED
-    for method in (f"/{ADMIN}/ChangeLogLevel", f"/{MESSAGING}/Teleport"):
+    for method in (f"/{ADMIN}/Teleport", f"/{MESSAGING}/Teleport"):
         call: Any = client.channel.unary_unary(method)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(b"", metadata=client.metadata)

@@ -61,7 +61,7 @@ def signed(
 
 @asynccontextmanager
 async def guarded(
-    cluster: Cluster, front: FrontConfig | None = None, **control: Any
+    cluster: Cluster, front: FrontConfig | None = None, *, authorizes: bool = True
 ) -> AsyncIterator[Proxy]:
     config = ProxyConfig(
         [str(cluster.namesrv)],
@@ -70,9 +70,8 @@ async def guarded(
         front=front or FrontConfig(),
         control=AccessConfig(
             authentication_enabled=True,
-            authorization_enabled=True,
+            authorization_enabled=authorizes,
             inner_client_authentication_credentials=INNER,
-            **control,
         ),
     )
     proxy = Proxy(config)

@@ -169,6 +169,29 @@ case("MAX_REMEMBERED", (transactions, "MAX_REMEMBERED", 0))(
 )
 
 
+def administering(name: str, **fields: Any) -> Act:
+    async def act(_proxy: Proxy, client: GrpcClient) -> str:
+        status = (await client.admin(name, **fields)).status
+        assert status.code != wire.OK
+        text: str = status.message
+        return text
+
+    return act
+
+
+_ROUTE: Final = administering("GetTopicRoute", topic={"name": "normal"})
+_TIMES: Final = administering("QueryTimeSpan", group={"name": "any"}, topics=[{"name": "normal"}])
+case("MAX_ADMIN_CALLS", (config, "MAX_ADMIN_CALLS", 0))(_ROUTE)
+case("ADMIN_CALL_TIMEOUT_S", (config, "ADMIN_CALL_TIMEOUT_S", 0.0))(_ROUTE)
+case("MAX_REPORT_BYTES", (config, "MAX_REPORT_BYTES", 10))(_ROUTE)
+case("MAX_ADMIN_ANSWER_BYTES", (config, "MAX_ADMIN_ANSWER_BYTES", 10))(_ROUTE)
+case("MAX_ADMIN_QUESTIONS", (config, "MAX_ADMIN_QUESTIONS", 0))(_TIMES)
+case("MAX_ADMIN_ITEMS", (config, "MAX_ADMIN_ITEMS", 0))(_TIMES)
+case("MAX_QUERIED_MESSAGES", (config, "MAX_QUERIED_MESSAGES", 1))(
+    administering("QueryMessage", topic={"name": "normal"}, message_key="x", max_message_nums=2)
+)
+
+
 def settings_of(topic: str, consumes: bool = False) -> wire.TelemetryCommand:
     resource = wire.Resource(name=topic)
     if not consumes:

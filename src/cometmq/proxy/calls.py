@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy.access.gate import Gate
 from cometmq.proxy.configuration import front_config
 from cometmq.proxy.configuration.config import MAX_CALLS
+from cometmq.proxy.throughput import Throughput
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.proxy.wire.parsing import parsed
 from cometmq.proxy.wire.statuses import RefusedError, status, status_of
@@ -68,6 +70,7 @@ class Calls:
         self.hits = hits
         # By the name of the call and that of its Status.
         self.counts: dict[tuple[str, str], int] = {}
+        self.throughput = Throughput(asyncio.get_running_loop().time())
         # How many calls are under way, and the bytes of their requests.
         self.open_count = 0
         self.request_bytes = 0
@@ -82,16 +85,9 @@ class Calls:
         )
 
         async def call(raw: bytes, context: Context) -> Any:
-            try:
-                with self.under_way(len(raw)):
-                    request = parsed(request_class, raw)
-                    answer = await handle(await self._admitted(context, name, request), request)
-            except CometMQError as error:
-                answer = answer_class(status=self.refused(error))
-            except Exception as error:
-                log.exception("a call failed", call=name)
-                answer = answer_class(status=_internal(error))
-            self.count(name, answer.status.code)
+            answer = await self.answered(name, raw, context, handle, request_class, answer_class)
+            if name == "SendMessage":
+                self.throughput.stored += sum(bool(entry.message_id) for entry in answer.entries)
             if name == "QueryRoute":
                 now_ms = str(SYSTEM_CLOCK.now_ms())
                 context.set_trailing_metadata(
@@ -105,6 +101,28 @@ class Calls:
             response_serializer=answer_class.SerializeToString,
         )
         return name, handler
+
+    async def answered(
+        self,
+        name: str,
+        raw: bytes,
+        context: Context,
+        handle: Callable[[Caller, Any], Awaitable[Any]],
+        request_class: Any,
+        answer_class: Any,
+    ) -> Any:
+        """Serve one call, and count it; an error becomes the answer's field `status`."""
+        try:
+            with self.under_way(len(raw)):
+                request = parsed(request_class, raw)
+                answer = await handle(await self._admitted(context, name, request), request)
+        except CometMQError as error:
+            answer = answer_class(status=self.refused(error))
+        except Exception as error:
+            log.exception("a call failed", call=name)
+            answer = answer_class(status=_internal(error))
+        self.count(name, answer.status.code)
+        return answer
 
     def answers(
         self,
@@ -128,6 +146,8 @@ class Calls:
                     async for answer in handle(caller, request):
                         if answer.HasField("status"):
                             code = answer.status.code
+                        elif answer.HasField("message"):
+                            self.throughput.delivered += 1
                         yield answer
             except CometMQError as error:
                 refusal = self.refused(error)
@@ -232,9 +252,7 @@ class Unserved(grpc.GenericRpcHandler):
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         method = handler_call_details.method
-        if method.startswith(f"/{ADMIN}/"):
-            text = f"{method} is not served by this proxy; use cometmq admin or mqadmin"
-        elif method.startswith(f"/{MESSAGING}/"):
+        if method.startswith((f"/{ADMIN}/", f"/{MESSAGING}/")):
             text = f"{method} is not served by this proxy; docs/proxy.md lists the calls that are"
         else:
             return None

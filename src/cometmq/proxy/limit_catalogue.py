@@ -88,6 +88,38 @@ _declare(
     "UNAUTHORIZED", "it is off by default, because most clients write local time with a Z",
 )  # fmt: skip
 
+# -- the service Admin --
+
+_declare(
+    "MAX_ADMIN_CALLS", "calls", "Calls of the service Admin under way.", _BUSY,
+    "an operator makes one at a time", at="proxy.configuration.config",
+)  # fmt: skip
+_declare(
+    "ADMIN_CALL_TIMEOUT_S", "seconds", "The time of a call of the service Admin.", "PROXY_TIMEOUT",
+    "each broker has 5 s, each member 8 s", at="proxy.configuration.config",
+)  # fmt: skip
+_declare(
+    "MAX_ADMIN_QUESTIONS", "questions", "Groups, topics and members about which such a call asks, taken together.",
+    "BAD_REQUEST", "a topic has some groups, a group some members", at="proxy.configuration.config",
+)  # fmt: skip
+_declare(
+    "MAX_ADMIN_ITEMS", "items", "Members, subscriptions or queues in the answer of such a call.",
+    "PAYLOAD_TOO_LARGE", "a group has some dozen members", at="proxy.configuration.config",
+)  # fmt: skip
+_declare(
+    "MAX_REPORT_BYTES", "bytes", "A broker's report for such a call, without messages.",
+    "INTERNAL_SERVER_ERROR", "a report about 4,000 queues has 1 MB", at="proxy.configuration.config",
+)  # fmt: skip
+_declare(
+    "MAX_ADMIN_ANSWER_BYTES", "bytes", "The answer of such a call.",
+    "PAYLOAD_TOO_LARGE; QueryMessage leaves out messages and says so",
+    "clients of gRPC take no more by default", at="proxy.configuration.config",
+)  # fmt: skip
+_declare(
+    "MAX_QUERIED_MESSAGES", "messages", "Messages that a QueryMessage may ask for.", "BAD_REQUEST",
+    "brokers find no more in one search", at="proxy.configuration.config",
+)  # fmt: skip
+
 # -- clients --
 
 _declare(

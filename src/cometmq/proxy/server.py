@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ from cometmq.logs.loggers import get_logger
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy.access.accounts import Accounts
 from cometmq.proxy.access.gate import Gate
+from cometmq.proxy.administration.service import AdminService
 from cometmq.proxy.calls import MESSAGING, Caller, Calls, Unserved
 from cometmq.proxy.clients.clients import Clients
 from cometmq.proxy.clients.handles import Handles
@@ -37,6 +39,7 @@ from cometmq.proxy.methods.routes import RouteCalls
 from cometmq.proxy.methods.sends import Sends
 from cometmq.proxy.methods.transactions import Transactions
 from cometmq.proxy.port.front import Front
+from cometmq.proxy.throughput import MARK_S
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.proxy.wire.statuses import RefusedError
 from cometmq.runtime.sockets.addresses import host_name
@@ -46,6 +49,7 @@ from cometmq.runtime.tasks import TaskOwner
 from cometmq.tls.server import server_tls
 
 if TYPE_CHECKING:
+    from cometmq.proxy.administration.handlers import Administration
     from cometmq.remoting.http.monitoring import Monitoring
 
 log = get_logger(__name__)
@@ -170,7 +174,13 @@ class Proxy:
         if config.control.authentication_enabled:
             accounts = Accounts(instance, config.front.rocketmq_cluster_name, self._tasks)
             max_age_s = config.front.grpc_signature_max_age_seconds
-            self.gate = Gate(config.control, accounts, instance.clock, max_age_s)
+            self.gate = Gate(
+                config.control,
+                accounts,
+                instance.clock,
+                max_age_s,
+                config.front.rocketmq_cluster_name,
+            )
         self.calls = calls = Calls(front.peer_of, self.limit_hits, self.gate)
         metadata = Metadata(instance)
         transactions = Transactions(instance, metadata)
@@ -185,7 +195,11 @@ class Proxy:
         transactions.clients = clients
         self.handles = handles = Handles(instance, clients, settings)
         self.receives = Receives(instance, metadata, clients, handles, self._tasks, settings)
-        handlers = self._handlers(metadata, transactions)
+        sends = Sends(instance, metadata, transactions, settings)
+        handlers = self._handlers(metadata, transactions, sends)
+        self._admin = AdminService(
+            calls, config.front.rocketmq_cluster_name, partial(self._administration, sends)
+        )
         self._server = server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", settings.grpc_max_inbound_message_size),
@@ -201,7 +215,7 @@ class Proxy:
             ],
         )
         server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(MESSAGING, handlers), Unserved())
+            (grpc.method_handlers_generic_handler(MESSAGING, handlers), self._admin, Unserved())
         )
         try:
             server.add_insecure_port(front.address)
@@ -213,14 +227,33 @@ class Proxy:
             settings.renew_schedule_period_millis / 1000, handles.scan, "renew-handles"
         )
         self._tasks.every(_EXPIRE_S, clients.expire, "expire-clients")
+        clock_s = asyncio.get_running_loop().time
+        self._tasks.every(MARK_S, lambda: calls.throughput.mark(clock_s()), "mark-throughput")
+
+    def _administration(self, sends: Sends) -> Administration:
+        """Make the handlers of the service Admin, whose modules are loaded by now."""
+        from cometmq.proxy.administration.asking import parts_of
+        from cometmq.proxy.administration.handlers import Administration
+        from cometmq.proxy.administration.process import ProcessFigures
+
+        figures = ProcessFigures(
+            lambda: f"{host_name()}:{self.port}",
+            lambda: self.front.open_count,
+            checks_users=self.gate is not None,
+        )
+        settings = self.config.settings
+        return Administration(
+            parts_of(
+                self.calls, self.clients, sends, self.instance, settings, self._network, figures
+            )
+        )
 
     def _handlers(
-        self, metadata: Metadata, transactions: Transactions
+        self, metadata: Metadata, transactions: Transactions, sends: Sends
     ) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
         """Return what serves each call, by the call's name."""
         instance, clients, settings = self.instance, self.clients, self.config.settings
         unary, answers, receives = self.calls.unary, self.calls.answers, self.receives
-        sends = Sends(instance, metadata, transactions, settings)
         routes = RouteCalls(metadata, self._own)
         acks = AckCalls(instance, metadata, self.handles, settings)
         offsets = OffsetCalls(instance, metadata, settings)
@@ -279,6 +312,7 @@ class Proxy:
         return None if self._endpoints is None else self._endpoints(self.port)
 
     async def _close_clients(self) -> None:
+        await self._admin.close()
         await self._tasks.close()
         await release_instance(self.instance)
 

@@ -19,6 +19,7 @@ from cometmq.admin.messages.redriving import LetterOutcome, redrive_each
 from cometmq.admin.messages.sending import SentMessages
 from cometmq.admin.messages.waiting import WaitingMessages
 from cometmq.admin.routed import readable_of
+from cometmq.admin.servers import Servers
 from cometmq.admin.topics.queue_contents import QueueContents
 from cometmq.client.tracing.codec import (
     RECORD_END,
@@ -48,7 +49,7 @@ from cometmq.protocol.headers import (
     QueryMessageRequestHeader,
     ViewMessageRequestHeader,
 )
-from cometmq.protocol.messages.record import decode_record
+from cometmq.protocol.messages.record import StoredRecord, decode_record
 from cometmq.protocol.redrive import NO_END_MS
 
 log = get_logger(__name__)
@@ -150,7 +151,18 @@ class FoundMessages(list[MessageExt]):
 
 
 class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, WaitingMessages):
-    """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes."""
+    """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes.
+
+    `as_message` makes a message of the record that a broker found.
+    """
+
+    def __init__(
+        self,
+        servers: Servers,
+        as_message: Callable[[StoredRecord, str], MessageExt] = message_of,
+    ) -> None:
+        super().__init__(servers)
+        self._as_message = as_message
 
     async def by_id(self, offset_msg_id: str, topic: str | None = None) -> MessageExt:
         """Return the message of an offset id, from the broker whose address the id holds.
@@ -164,7 +176,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             ViewMessageRequestHeader(offset=int(offset_msg_id[-16:], 16), topic=topic),
             what=f"the message {offset_msg_id}",
         )
-        return message_of(decode_record(answer.body), await self._name_of(address))
+        return self._as_message(decode_record(answer.body), await self._name_of(address))
 
     async def by_unique_id(
         self,
@@ -386,7 +398,7 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             if answer.code == ResponseCode.QUERY_NOT_FOUND:
                 return FoundMessages()
             records = records_of(answer.body, what)
-            messages = [message_of(record, names[address]) for record in records]
+            messages = [self._as_message(record, names[address]) for record in records]
             # A remark beside messages says which limit ended the search.
             ended = {address: answer.command.remark} if answer.command.remark else {}
             return FoundMessages(

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from hmac import compare_digest
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from cometmq.access.config import AccessConfig
 from cometmq.access.users.policies import resource_of
@@ -24,8 +24,10 @@ from cometmq.logs.rare_line import RareLine
 from cometmq.model import names
 from cometmq.protocol.request_type import Action, ResourceKind
 from cometmq.proxy.access.accounts import Account, Accounts
+from cometmq.proxy.access.admin_rights import ADMIN_RIGHTS
+from cometmq.proxy.access.needs import Need, group_need, topic_need
 from cometmq.proxy.wire import messaging_pb2 as wire
-from cometmq.proxy.wire.names import group_of, topic_of
+from cometmq.proxy.wire.names import topic_of
 from cometmq.proxy.wire.statuses import RefusedError
 from cometmq.runtime.clock import Clock
 
@@ -40,20 +42,8 @@ _SUB: Final = (Action.SUB,)
 _SEEN: Final = (Action.PUB, Action.SUB, Action.GET)
 
 
-class Need(NamedTuple):
-    """Names a resource and rights; a call needs one of the rights."""
-
-    kind: ResourceKind
-    name: str
-    actions: tuple[Action, ...]
-
-
-def _topic(resource: wire.Resource, actions: tuple[Action, ...]) -> Need:
-    return Need(ResourceKind.TOPIC, topic_of(resource), actions)
-
-
 def _group(resource: wire.Resource) -> Need:
-    return Need(ResourceKind.GROUP, group_of(resource), _SUB)
+    return group_need(resource, _SUB)
 
 
 def _of_sends(request: wire.SendMessageRequest) -> Iterator[Need]:
@@ -62,17 +52,17 @@ def _of_sends(request: wire.SendMessageRequest) -> Iterator[Need]:
 
 
 def _of_producer(request: Any) -> Iterator[Need]:
-    yield _topic(request.topic, _PUB)
+    yield topic_need(request.topic, _PUB)
 
 
 def _of_consumer(request: Any) -> Iterator[Need]:
     yield _group(request.group)
-    yield _topic(request.topic, _SUB)
+    yield topic_need(request.topic, _SUB)
 
 
 def _of_reader(request: Any) -> Iterator[Need]:
     yield _group(request.group)
-    yield _topic(request.message_queue.topic, _SUB)
+    yield topic_need(request.message_queue.topic, _SUB)
 
 
 def _of_group(request: Any) -> Iterator[Need]:
@@ -87,11 +77,11 @@ def _of_member(request: Any) -> Iterator[Need]:
 
 def _of_settings(settings: wire.Settings) -> Iterator[Need]:
     for topic in settings.publishing.topics:
-        yield _topic(topic, _PUB)
+        yield topic_need(topic, _PUB)
     if settings.WhichOneof("pub_sub") == "subscription":
         yield _group(settings.subscription.group)
         for entry in settings.subscription.subscriptions:
-            yield _topic(entry.topic, _SUB)
+            yield topic_need(entry.topic, _SUB)
 
 
 # The rights that each call needs (Java: DefaultAuthorizationContextBuilder); the calls that Java's proxy
@@ -108,13 +98,13 @@ RIGHTS: Final[Mapping[str, Callable[[Any], Iterator[Need]]]] = {
     "SyncLiteSubscription": _of_group,
     "Heartbeat": _of_member,
     "NotifyClientTermination": _of_member,
-    "QueryRoute": lambda request: iter((_topic(request.topic, _SEEN),)),
+    "QueryRoute": lambda request: iter((topic_need(request.topic, _SEEN),)),
     "Telemetry": _of_settings,
     "PullMessage": _of_reader,
     "UpdateOffset": _of_reader,
     "GetOffset": _of_reader,
     "QueryOffset": lambda request: iter(
-        (_topic(request.message_queue.topic, (Action.SUB, Action.GET)),)
+        (topic_need(request.message_queue.topic, (Action.SUB, Action.GET)),)
     ),
 }
 
@@ -123,9 +113,16 @@ class Gate:
     """Lets calls in whose users are known and have the rights. For the loop's thread only."""
 
     def __init__(
-        self, control: AccessConfig, accounts: Accounts, clock: Clock, max_age_s: int
+        self,
+        control: AccessConfig,
+        accounts: Accounts,
+        clock: Clock,
+        max_age_s: int,
+        cluster: str,
     ) -> None:
+        """`cluster` is the name by which policies call the cluster."""
         self.accounts = accounts
+        self._cluster = cluster
         # How many calls were refused, by a word for the reason.
         self.refusals: dict[str, int] = {}
         self._authorises = control.authorization_enabled
@@ -166,14 +163,23 @@ class Gate:
         self, account_name: str, peer: str, ip: str, call: str, request: Any
     ) -> None:
         """Raise RefusedError unless a user has the rights that a call needs."""
-        needs = RIGHTS[call](request)
-        if not self._authorises:
+        needs = (RIGHTS.get(call) or ADMIN_RIGHTS[call])(request)
+        if not self._authorises and call not in ADMIN_RIGHTS:
             return
         account = await self._account(account_name, peer)
         if account.is_super:
             return
         for need in needs:
-            self._check(account, need, peer, ip)
+            if self._authorises:
+                self._check(account, need, peer, ip)
+            elif need.administration:
+                raise self._refused(
+                    "permission",
+                    peer,
+                    wire.FORBIDDEN,
+                    f"{call} takes a Super user as long as authorizationEnabled is false, and User:{account.name} "
+                    "is none: use another user",
+                )
 
     # Inside
 
@@ -190,7 +196,9 @@ class Gate:
         return account
 
     def _check(self, account: Account, need: Need, peer: str, ip: str) -> None:
-        kind, name, actions = resource_of(need.actions, need.kind, need.name)
+        is_cluster = need.kind is ResourceKind.CLUSTER
+        of_kind = self._cluster if is_cluster else need.name
+        kind, name, actions = resource_of(need.actions, need.kind, of_kind)
         # Messages of all users wait in these topics, so only an entry that names one opens it.
         by_name = need.name in names.WAITING_TOPICS
         verdict = account.policies.decide(kind, name, actions, ip, by_name=by_name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import grpc
 
@@ -42,6 +42,8 @@ log = get_logger(__name__)
 MAX_WAITING_COMMANDS: Final = 256
 # Clients open a stream that ended again after 1 s (Java, Node) or within their next few calls.
 _REOPENED_S: Final = 5.0
+# How much of the texts by which clients describe themselves is remembered.
+_LONGEST_TEXT: Final = 128
 _CONSUMERS: Final = (wire.PUSH_CONSUMER, wire.SIMPLE_CONSUMER, wire.PULL_CONSUMER)
 _LITE: Final = (wire.LITE_PUSH_CONSUMER, wire.LITE_SIMPLE_CONSUMER)
 
@@ -62,6 +64,22 @@ class Stream:
         return True
 
 
+class Agent(NamedTuple):
+    """Says what a client reports of itself, and its address."""
+
+    language: str = ""
+    version: str = ""
+    host_name: str = ""
+    ip: str = ""
+
+    @classmethod
+    def of(cls, caller: Caller, given: wire.UA) -> Agent:
+        known = given.language in wire.Language.values()
+        language = wire.Language.Name(given.language) if known else str(given.language)
+        version = given.version or caller.version
+        return cls(language, version[:_LONGEST_TEXT], given.hostname[:_LONGEST_TEXT], caller.ip)
+
+
 class Client:
     """A client by its id, which belongs to the user `account` as long as the client is known."""
 
@@ -69,6 +87,7 @@ class Client:
         self.client_id = client_id
         self.account = account
         self.kind: wire.ClientType = wire.CLIENT_TYPE_UNSPECIFIED
+        self.agent = Agent()
         self.group: str | None = None
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.published: frozenset[str] = frozenset()
@@ -117,7 +136,7 @@ class Clients:
         self._settings = settings
         self._by_id: dict[str, Client] = {}
         self._groups: dict[str, dict[str, Client]] = {}
-        self._questions = Questions(partial(instance.randomness.token_hex, 16))
+        self.questions = Questions(partial(instance.randomness.token_hex, 16))
         self.is_draining = False
         # How many Telemetry streams are open.
         self.stream_count = 0
@@ -139,6 +158,19 @@ class Clients:
             )
         _check_owner(client, caller)
         return client
+
+    def members_of(self, group: str) -> list[Client]:
+        """Return the clients of a group that are known here."""
+        return list(self._groups.get(group, {}).values())
+
+    def member(self, group: str, client_id: str) -> Client | None:
+        """Return a client of a group, None if this proxy knows no such one."""
+        return self._groups.get(group, {}).get(client_id)
+
+    def count_by_role(self) -> tuple[int, int]:
+        """Return how many producers and how many consumers are known."""
+        producers = sum(client.kind == wire.PRODUCER for client in self._by_id.values())
+        return producers, len(self._by_id) - producers
 
     def check_owner(self, caller: Caller) -> None:
         """Raise RefusedError if another user has introduced this client here."""
@@ -238,7 +270,7 @@ class Clients:
             while (raw := await context.read()) is not grpc.aio.EOF:
                 command = parsed(wire.TelemetryCommand, raw)
                 if command.WhichOneof("command") != "settings":
-                    if not self._questions.answered(caller.client_id, command):
+                    if not self.questions.answered(caller.client_id, command):
                         log.info(
                             "an answer is dropped: it is too late, or nobody asked",
                             client=caller.client_id,
@@ -283,6 +315,7 @@ class Clients:
                 )
             client.streams.append(stream)
         client.kind = settings.client_type
+        client.agent = Agent.of(caller, settings.user_agent)
         if kind == "publishing":
             await self._publish(client, settings.publishing)
             return merged(settings, None, self._settings)
@@ -323,17 +356,14 @@ class Clients:
         members = self._groups.setdefault(group, {})
         if not members:
             now_ms = self._instance.clock.now_ms()
-            inspected = InspectedGroup(group, self._members_of, self._questions, now_ms)
-            self._instance.add_consumer(_Member(group, self._members_of), inspected)
+            inspected = InspectedGroup(group, self.members_of, self.questions, now_ms)
+            self._instance.add_consumer(_Member(group, self.members_of), inspected)
         members[client.client_id] = client
         for topic in subscriptions:
             await self._metadata.route(topic)
         if is_new:
             self._instance.heartbeats.beat_soon()
         return group
-
-    def _members_of(self, group: str) -> list[Client]:
-        return list(self._groups.get(group, {}).values())
 
     async def _forget(self, client: Client) -> None:
         self._by_id.pop(client.client_id, None)

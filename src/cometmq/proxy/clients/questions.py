@@ -17,7 +17,7 @@ from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.bodies.consumers import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.proxy.wire.messages import to_wire
-from cometmq.proxy.wire.statuses import ok
+from cometmq.proxy.wire.statuses import RefusedError, ok
 
 if TYPE_CHECKING:
     from cometmq.proxy.clients.clients import Client
@@ -59,29 +59,31 @@ class Questions:
 
     async def stacks(self, client: Client) -> str:
         """Return the stacks of a client's threads, or why they are unknown."""
+        try:
+            return await self.known_stacks(client)
+        except RefusedError as error:
+            return f"unknown: {error}"
+
+    async def known_stacks(self, client: Client) -> str:
+        """Return the stacks of a client's threads. Raises RefusedError if the client shows none."""
         command = wire.TelemetryCommand(status=ok())
         nonce = command.print_thread_stack_trace_command.nonce = self._new_nonce()
         answer = await self._ask(client, nonce, command)
-        if isinstance(answer, str):
-            return f"unknown: {answer}"
         if answer.HasField("thread_stack_trace") and answer.thread_stack_trace.thread_stack_trace:
             text: str = answer.thread_stack_trace.thread_stack_trace
             return text
-        return f"unknown: the client answered {_said(answer.status)}"
+        raise RefusedError(wire.UNSUPPORTED, f"the client answered {_said(answer.status)}")
 
     async def consumed(self, client: Client, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """Have a client's listener consume a message."""
+        """Have a client's listener consume a message, and report the outcome to a broker."""
         began_s = asyncio.get_running_loop().time()
-        command = wire.TelemetryCommand(status=ok())
-        verify = command.verify_message_command
-        nonce = verify.nonce = self._new_nonce()
-        verify.message.CopyFrom(to_wire(message, wire.Resource(name=message.topic), None))
-        answer = await self._ask(client, nonce, command)
-        if isinstance(answer, str):
-            result, remark = "CR_THROW_EXCEPTION", answer
+        try:
+            verdict = await self.verdict(client, message)
+        except RefusedError as error:
+            result, remark = "CR_THROW_EXCEPTION", str(error)
         else:
-            result = _RESULTS.get(answer.status.code, "CR_THROW_EXCEPTION")
-            remark = "" if result == "CR_SUCCESS" else _said(answer.status)
+            result = _RESULTS.get(verdict.code, "CR_THROW_EXCEPTION")
+            remark = "" if result == "CR_SUCCESS" else _said(verdict)
         return ConsumeMessageDirectlyResult(
             consume_result=result,
             order=False,
@@ -90,24 +92,34 @@ class Questions:
             remark=f"gRPC client {client.client_id}: {remark}" if remark else None,
         )
 
+    async def verdict(self, client: Client, message: MessageExt) -> wire.Status:
+        """Have a client's listener consume a message; return what the client says. Raises RefusedError if it
+        does not answer.
+        """
+        command = wire.TelemetryCommand(status=ok())
+        verify = command.verify_message_command
+        nonce = verify.nonce = self._new_nonce()
+        verify.message.CopyFrom(to_wire(message, wire.Resource(name=message.topic), None))
+        return (await self._ask(client, nonce, command)).status
+
     # Inside
 
     async def _ask(
         self, client: Client, nonce: str, command: wire.TelemetryCommand
-    ) -> wire.TelemetryCommand | str:
-        """Return the client's answer, or why there is none."""
+    ) -> wire.TelemetryCommand:
+        """Return the client's answer. Raises RefusedError if there is none."""
         if not client.streams:
-            return "it has no Telemetry stream at the moment"
+            raise _silent("it has no Telemetry stream at the moment")
         if not client.streams[-1].send(command):
-            return "it does not read its commands"
+            raise _silent("it does not read its commands")
         key = client.client_id, nonce
         asked = self._asked[key] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(ANSWER_S):
                 answer: wire.TelemetryCommand = await asked
                 return answer
-        except TimeoutError:
-            return f"it did not answer within {ANSWER_S:g} s"
+        except TimeoutError as error:
+            raise _silent(f"it did not answer within {ANSWER_S:g} s") from error
         finally:
             del self._asked[key]
 
@@ -170,6 +182,10 @@ class InspectedGroup:
             if client.streams and message.topic in client.subscriptions:
                 return await self._asks.consumed(client, message)
         return None
+
+
+def _silent(why: str) -> RefusedError:
+    return RefusedError(wire.PROXY_TIMEOUT, why)
 
 
 def _said(status: wire.Status) -> str:
