@@ -51,6 +51,25 @@ def merged(
     return settings
 
 
+def retry_delay_ms(group: SubscriptionGroupConfig, reconsume_times: int) -> int:
+    """Return how long a broker waits before the next delivery (Java: CustomizedRetryPolicy, which skips the first
+    two delays, and ExponentialRetryPolicy).
+    """
+    policy = wire.RetryPolicy()
+    _set_retries(policy, group)
+    if policy.HasField("exponential_backoff"):
+        backoff = policy.exponential_backoff
+        first_ms, most_ms = backoff.initial.ToMilliseconds(), backoff.max.ToMilliseconds()
+        delay_ms = first_ms
+        for _ in range(reconsume_times):
+            delay_ms = min(delay_ms * backoff.multiplier, most_ms)
+            if delay_ms == most_ms:
+                break
+        return int(delay_ms)
+    delays = policy.customized_backoff.next
+    return delays[min(reconsume_times + 2, len(delays) - 1)].ToMilliseconds()
+
+
 def _set_retries(policy: wire.RetryPolicy, group: SubscriptionGroupConfig) -> None:
     attempts = group.retry_max_times + 1
     given = group.group_retry_policy
