@@ -146,6 +146,7 @@ def _prepare_popped(at: Place) -> None:
         return
     at.make_topic(new, 1)
     at.make_group(new)
+    at.make_topic(f"%RETRY%{new}", 1)
     for number in range(4):
         at.ask(SEND, send_ext(new, queueId=0, bornTimestamp=BORN), b"%d" % number)
     # A Java broker puts a message into its queue a little later.

@@ -23,6 +23,10 @@ _NEXT_MS: Final = tuple(
 )
 
 
+# Of an exponential delay, as in Java.
+_MOST_STEPS: Final = 32
+
+
 def merged(
     given: wire.Settings, group: SubscriptionGroupConfig | None, own: ProxySettings
 ) -> wire.Settings:
@@ -59,12 +63,11 @@ def retry_delay_ms(group: SubscriptionGroupConfig, reconsume_times: int) -> int:
     _set_retries(policy, group)
     if policy.HasField("exponential_backoff"):
         backoff = policy.exponential_backoff
-        first_ms, most_ms = backoff.initial.ToMilliseconds(), backoff.max.ToMilliseconds()
-        delay_ms = first_ms
-        for _ in range(reconsume_times):
+        most_ms = float(backoff.max.ToMilliseconds())
+        delay_ms = float(backoff.initial.ToMilliseconds())
+        # A producer may write any number of deliveries into its message.
+        for _ in range(min(reconsume_times, _MOST_STEPS)):
             delay_ms = min(delay_ms * backoff.multiplier, most_ms)
-            if delay_ms == most_ms:
-                break
         return int(delay_ms)
     delays = policy.customized_backoff.next
     return delays[min(reconsume_times + 2, len(delays) - 1)].ToMilliseconds()
