@@ -157,18 +157,25 @@ def _prepare_popped(at: Place) -> None:
     at.ask(POP, {name: str(value) for name, value in ext.items()})
 
 
+# Java commits an offset at the pop: a message that is not acknowledged counts as done until it comes again.
+_NOT_DONE: Final = (
+    "of 4 messages of which 3 are popped and not acknowledged a Java broker shows Diff 1 and Inflight 0, ours Diff 4 "
+    "and Inflight 3: its consumer offset is the first message that is not done"
+)
+_DIFF_4: Final = r"broker-a +0 +4 +0 +4 +3 [\s\S]*Diff Total: 4\s+Consume Inflight Total: 3"
+
 POPPED: Final = Scenario(
     "popped",
     (
-        Case("consumerProgress", "-g {new}", "Diff Total: 4", (5,)),
-        Case("consumerProgress", "-g {new} -t {new}", "Diff Total: 4", (5,)),
-        Case("consumerProgress", "-g {new} -c {cluster}", "Diff Total: 4", (5,)),
+        Case("consumerProgress", "-g {new}", _DIFF_4, (5,), unlike=_NOT_DONE),
+        Case("consumerProgress", "-g {new} -t {new}", _DIFF_4, (5,), unlike=_NOT_DONE),
+        Case("consumerProgress", "-g {new} -c {cluster}", _DIFF_4, (5,), unlike=_NOT_DONE),
         Case(
             "brokerConsumeStats",
             "-b {broker} -l 1",
-            "mqadmin-popped",
+            r"mqadmin-popped-5 .*broker-a +0 +4 +0 +4 ",
             (5,),
-            only="mqadmin-popped-LINE",
+            unlike=_NOT_DONE,
         ),
     ),
     _prepare_popped,
