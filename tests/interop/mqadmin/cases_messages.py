@@ -170,13 +170,6 @@ POPPED: Final = Scenario(
         Case("consumerProgress", "-g {new}", _DIFF_4, (5,), unlike=_NOT_DONE),
         Case("consumerProgress", "-g {new} -t {new}", _DIFF_4, (5,), unlike=_NOT_DONE),
         Case("consumerProgress", "-g {new} -c {cluster}", _DIFF_4, (5,), unlike=_NOT_DONE),
-        Case(
-            "brokerConsumeStats",
-            "-b {broker} -l 1",
-            r"mqadmin-popped-5 .*broker-a +0 +4 +0 +4 ",
-            (5,),
-            unlike=_NOT_DONE,
-        ),
     ),
     _prepare_popped,
 )
