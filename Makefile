@@ -180,7 +180,7 @@ floods: compiled ## What a well-behaved client notices while others flood broker
 	@$(BIN)/python -m tests.floods $(ARGS)
 
 crash: compiled ## Kills, power losses, lost nodes, cut links, a storm of members, a million messages; 600 kills under Spark
-	@export COMETMQ_LOSSES=$${COMETMQ_LOSSES:-144} COMETMQ_POP_KILLS=$${COMETMQ_POP_KILLS:-200}; COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} \
+	@export COMETMQ_LOSSES=$${COMETMQ_LOSSES:-144} COMETMQ_POP_KILLS=$${COMETMQ_POP_KILLS:-200} COMETMQ_GRPC_KILLS=$${COMETMQ_GRPC_KILLS:-200}; COMETMQ_CRASHES=$${COMETMQ_CRASHES:-10000} \
 		$(BIN)/python -m pytest -q tests/crash $(PARALLEL) $(ARGS)
 	@if [ "$${COMETMQ_SPARK_KILLS:-500}" = 0 ]; then :; elif scripts/java-for-spark; then \
 		$(MAKE) -s $(SPARK_READY) && $(VENV)-spark/bin/python scripts/store-jar --optional && export COMETMQ_SPARK_KILLS=$${COMETMQ_SPARK_KILLS:-500} COMETMQ_TABLE_KILLS=$${COMETMQ_TABLE_KILLS:-100} && $(SPARK_KILLS); \

@@ -48,7 +48,7 @@ PIPELINE_HEAD: Final = """\
 <!-- Written by scripts/config_reference.py: change the docstrings of the code, then run it. -->
 # Keys of pipelines
 
-One TOML file has a table for each of these; [the guide](../pipelines.md) says how they belong together.
+One TOML file holds all of these tables; [the guide](../pipelines.md) says how they work together.
 `cometmq pipeline NAME -h` shows the same."""
 # The site lays these tables out for phones, too.
 TABLE: Final = '<div class="keys" markdown>\n'

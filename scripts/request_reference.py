@@ -1,9 +1,9 @@
-"""Write docs/reference/requests.md: every request code of Java, who serves it here, or why nobody.
+"""Write docs/reference/requests.md: every request code of Java, with its servers here or the reason for none.
 
     .venv/bin/python scripts/request_reference.py
 
-Who serves a code is read off the calls that register handlers. Why nobody serves one is said by the
-table in `cometmq.protocol.refused_requests`.
+The calls that register handlers show which servers serve a code. The table in
+`cometmq.protocol.refused_requests` gives the reason why no server serves a code.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ HEAD: Final = """\
 <!-- Written by scripts/request_reference.py: change the code, then run it. -->
 # Requests
 
-All request codes of RocketMQ 4.9.8, 5.3.3 and 5.5.0, and CometMQ's own (from 30001 on): who serves them, or why nobody does.
-A server answers a code that it does not serve with code 3 (REQUEST_CODE_NOT_SUPPORTED) and the reason, 301 and 302 with
-16 (NO_PERMISSION). It takes those
-marked *administrators* only from its own machine and from the addresses in `adminFrom`, those marked *brokers* only
-from the broker that they are about. A slave refuses those for which a code stands in the last column, and says where its
-master is; with 0 it answers a success and leaves the work to its master.
+This page lists all request codes of RocketMQ 4.9.8, 5.3.3 and 5.5.0 and CometMQ's own (from 30001 on), with the servers
+that serve each code, or the reason why none does. A server answers a code that it does not serve with code 3
+(REQUEST_CODE_NOT_SUPPORTED) and the reason, and the codes 301 and 302 with 16 (NO_PERMISSION). It takes requests marked
+*administrators* only from its own machine and from the addresses in `adminFrom`, and requests marked *brokers* only from
+the broker that they are about. If the last column has a code, a slave refuses the request with that code and names its
+master; with 0 the slave answers a success and leaves the work to its master.
 """
 SERVERS: Final = {
     "broker": "broker",

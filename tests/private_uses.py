@@ -88,7 +88,7 @@ REASONS: Final[dict[str, tuple[str, frozenset[str]]]] = {
             "_places_of _producers",
             "counts what is looked up; nobody sees what was forgotten",
         ),
-        ("unit/broker/test_pops.py", "_read", "an acknowledgement comes while a thread reads"),
+        ("unit/broker/test_pops_reported.py", "_read", "a request comes while a thread reads"),
         (
             "unit/broker/test_transactions.py",
             "_times_of_plain_half _unresolved",

@@ -21,19 +21,19 @@ from cometmq.protocol.requests import REQUESTS
 _REPLIES: Final = (
     "it sends a message; replies, to `<cluster>_REPLY_TOPIC`, are free for any account"
 )
-_CONSUMES: Final = "it is a part of consuming, as PULL_MESSAGE is"
-_MOVES: Final = "whoever moves offsets decides what the group consumes"
-_DECIDES: Final = "it decides what becomes of a message that was sent to the topic"
+_CONSUMES: Final = "it is a part of consuming, like PULL_MESSAGE"
+_MOVES: Final = "an account that moves offsets decides which messages the group consumes"
+_DECIDES: Final = "it decides what happens to a message that was sent to the topic"
 _CHANGES: Final = "it changes the server for all its users"
 _ACCOUNTS: Final = "an account that changes accounts makes itself an administrator"
 _TELLS_ALL: Final = "it shows the server, or all topics, groups and clients"
-_TELLS_GROUP: Final = "it shows what a group consumes, and how far it is"
+_TELLS_GROUP: Final = "it shows what a group consumes, and its progress"
 _TELLS_TOPIC: Final = (
     "it shows the topic: an account that may send to it or consume from it may ask"
 )
-_READS: Final = "it reads messages, or what of the topic's queues leads to them"
+_READS: Final = "it reads messages, or the entries of queues that lead to them"
 _HOW: Final = "it decides how the group consumes the topic"
-_NEW: Final = "this release of Java's does not know the request"
+_NEW: Final = "this release of Java does not know the request"
 
 # Java's releases with either access control take these from any account.
 _INSPECTING: Final = (
@@ -178,15 +178,16 @@ _HEAD: Final = """\
 <!-- Written by scripts/access_reference.py: change the code, then run it. -->
 # Access
 
-This page lists who may send which request once access control is on ([Security](../security.md) describes it). A request that is not signed by a
-known account is refused, whatever it asks for. An admin account (ACL 1.0) and a Super user (ACL 2.0) may send everything.
+This page lists the rights that each request needs once access control is on ([Security](../security.md) describes it). A
+request that is not signed by a known account is refused, whatever it asks for. An admin account (ACL 1.0) and a Super user
+(ACL 2.0) may send everything.
 
-The column *ACL 1.0* says which permission the account needs of each topic and group that the request names, `admin` that
-only admin accounts may send it. The column *ACL 2.0* says which actions a policy must allow, one of those given, for each
-resource that the request names; where it names none, of the cluster. *Known* means any account.
+The column *ACL 1.0* shows the permission that the account needs on each topic and group that the request names; `admin`
+means that only admin accounts may send it. The column *ACL 2.0* shows the actions of which a policy must allow one, on each
+resource that the request names; if it names none, on the cluster. *Known* means any account.
 
-Verdicts are those of Java's brokers, 5.2 with ACL 1.0 and 5.5 with ACL 2.0, but for the requests below that Java's brokers
-take from any known account. Java's name servers have no access control; ours have the same as our brokers.
+Our verdicts are those of Java's brokers, 5.2 with ACL 1.0 and 5.5 with ACL 2.0, except for the requests in the second table,
+which Java's brokers take from any known account. Java's name servers have no access control; ours have the same as our brokers.
 
 """
 

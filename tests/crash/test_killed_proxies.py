@@ -9,8 +9,8 @@ SYNC_FLUSH. Promised:
 - what was acknowledged in time, and the proxy has answered OK, is never delivered again;
 - messages of a message group come in the order in which they were sent.
 
-COMETMQ_GRPC_KILLS says how many kills there are together (default 6), COMETMQ_CRASH_SEED what is drawn
-(`tests.seeds`).
+COMETMQ_GRPC_KILLS says how many kills there are together (default 6, `make crash`: 200),
+COMETMQ_CRASH_SEED what is drawn (`tests.seeds`).
 """
 
 from __future__ import annotations

@@ -202,6 +202,20 @@ KINDS: Final = (
         _seeded("COMETMQ_CRASH_SEED", "tests/crash/test_killed_waits.py", COMETMQ_WAIT_KILLS=6),
     ),
     Kind(
+        "killed pops",
+        1,
+        60,
+        900,
+        _seeded("COMETMQ_CRASH_SEED", "tests/crash/test_killed_pops.py", COMETMQ_POP_KILLS=20),
+    ),
+    Kind(
+        "killed proxies",
+        1,
+        60,
+        900,
+        _seeded("COMETMQ_CRASH_SEED", "tests/crash/test_killed_proxies.py", COMETMQ_GRPC_KILLS=6),
+    ),
+    Kind(
         "lost nodes",
         2,
         120,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import pytest
+from tests.integration.promotions import MASTER, SLAVE, in_step, play, switch
 from tests.waits import until
 
 from cometmq import (
@@ -39,38 +39,7 @@ from cometmq.remoting.client import RemotingClient
 from cometmq.runtime.surroundings import current
 from cometmq.testing import Cluster
 
-MASTER: Final = "broker-a"
-SLAVE: Final = "broker-a-slave-1"
 TOPICS: Final = 30
-
-Story = Callable[[Cluster], Coroutine[Any, Any, Any]]
-
-
-def play(story: Story, *, role: str = "SYNC_MASTER", seed: int = 7, **properties: str) -> Any:
-    given = {"defaultTopicQueueNums": "4", "metricsExporterType": "DISABLE", **properties}
-    with Cluster(
-        clock="virtual", slaves=1, seed=seed, master_role=role, properties=given
-    ) as cluster:
-        return cluster.run(story(cluster))
-
-
-async def in_step(cluster: Cluster) -> None:
-    copies = cluster.broker(MASTER).copies.master
-    assert copies is not None
-    await until(copies.slaves_in_step, pause_s=0.1)
-
-
-async def switch(cluster: Cluster, how: str) -> None:
-    """Lose the master and make the slave the master, after an end of its own."""
-    cluster.kill(MASTER)
-    if how == "kill":
-        cluster.kill(SLAVE)
-    elif how == "power_off":
-        # What no disk has by then is lost, in any role.
-        store = cluster.broker(SLAVE).store
-        await until(lambda: store.flushed_offset >= store.commit_log.end, pause_s=0.01)
-        cluster.power_off(SLAVE)
-    await cluster.promote(SLAVE)
 
 
 async def readable(cluster: Cluster, topics: list[str]) -> dict[str, set[bytes]]:

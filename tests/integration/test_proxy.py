@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -24,6 +25,7 @@ from cometmq.proxy.configuration.config import ProxyConfig
 from cometmq.proxy.methods.consistent_hash import bucket_of
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.testing import Cluster
 
 pytestmark = pytest.mark.real_time
@@ -32,6 +34,8 @@ TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 ENDPOINTS = wire.Endpoints(
     scheme=wire.IPv4, addresses=[wire.Address(host="127.0.0.1", port=18_081)]
 )
+# A time that protobuf does not allow, and a duration above every limit.
+NO_TIME = {"seconds": 2**62}
 
 
 class Client(GrpcClient):
@@ -325,6 +329,16 @@ async def test_a_small_body_that_unpacks_to_a_large_one_is_refused(client: Clien
         (message_to("normal", lite_topic="x"), wire.UNSUPPORTED),
         (message_to("missing"), wire.TOPIC_NOT_FOUND),
         (message_to("delay", delivery_timestamp={"seconds": 2**33}), wire.ILLEGAL_DELIVERY_TIME),
+        (message_to("delay", delivery_timestamp=NO_TIME), wire.ILLEGAL_DELIVERY_TIME),
+        (message_to("normal", born_timestamp=NO_TIME), wire.BAD_REQUEST),
+        (
+            message_to(
+                "transaction",
+                message_type=wire.TRANSACTION,
+                orphaned_transaction_recovery_duration=NO_TIME,
+            ),
+            wire.BAD_REQUEST,
+        ),
         (
             message_to(
                 "transaction",
@@ -510,14 +524,16 @@ async def test_a_renewed_receive_wants_settings_and_each_a_legal_time(client: Cl
     assert answers[0].status.code == wire.UNRECOGNIZED_CLIENT_TYPE
     assert answers[-1].WhichOneof("content") == "delivery_timestamp"
     await client.consume("normal")
-    answers = await client.answers("ReceiveMessage", **fields, invisible_duration={"seconds": 9})
-    assert answers[0].status.code == wire.ILLEGAL_INVISIBLE_TIME
+    for duration in ({"seconds": 9}, NO_TIME):
+        answers = await client.answers("ReceiveMessage", **fields, invisible_duration=duration)
+        assert answers[0].status.code == wire.ILLEGAL_INVISIBLE_TIME
     answers = await client.answers(
         "ReceiveMessage", 3.0, **fields, invisible_duration={"seconds": 10}
     )
     assert answers[0].status.code == wire.ILLEGAL_POLLING_TIME
+    fields["invisible_duration"] = {"seconds": 10}
     fields["filter_expression"] = {"type": wire.TAG, "expression": "||"}
-    answers = await client.answers("ReceiveMessage", **fields, invisible_duration={"seconds": 10})
+    answers = await client.answers("ReceiveMessage", **fields)
     assert answers[0].status.code == wire.ILLEGAL_FILTER_EXPRESSION
 
 
@@ -534,10 +550,9 @@ async def test_a_message_that_is_hidden_for_no_time_comes_again(client: Client) 
     }
     answer = await client.call("ChangeInvisibleDuration", **fields, suspend=True)
     assert answer.status.code == wire.UNSUPPORTED
-    answer = await client.call(
-        "ChangeInvisibleDuration", **fields, invisible_duration={"seconds": 13 * 3600}
-    )
-    assert answer.status.code == wire.ILLEGAL_INVISIBLE_TIME
+    for duration in ({"seconds": 13 * 3600}, NO_TIME):
+        answer = await client.call("ChangeInvisibleDuration", **fields, invisible_duration=duration)
+        assert answer.status.code == wire.ILLEGAL_INVISIBLE_TIME
     answer = await client.call("ChangeInvisibleDuration", **fields)
     assert answer.status.code == wire.OK
     assert answer.receipt_handle != system.receipt_handle
@@ -599,6 +614,7 @@ async def test_pulls_and_offsets_are_served(client: Client) -> None:
     kinds = [each.WhichOneof("content") for each in answers]
     assert kinds == ["status", "message", "next_offset"]
     assert (answers[1].message.body, answers[2].next_offset) == (b"one", 1)
+    first_ms = answers[1].message.system_properties.store_timestamp.ToMilliseconds()
     answers = await client.answers("PullMessage", **fields, offset=-1)
     assert answers[0].status.code == wire.ILLEGAL_OFFSET
     assert (await client.call("GetOffset", **fields)).status.code == wire.OFFSET_NOT_FOUND
@@ -606,13 +622,75 @@ async def test_pulls_and_offsets_are_served(client: Client) -> None:
     assert (await client.call("GetOffset", **fields)).offset == 1
     answer = await client.call("UpdateOffset", **fields, offset=-1)
     assert answer.status.code == wire.ILLEGAL_OFFSET
-    answer = await client.call(
-        "QueryOffset", message_queue=queue, query_offset_policy=wire.TIMESTAMP
-    )
-    assert answer.status.code == wire.BAD_REQUEST
+    await until(lambda: SYSTEM_CLOCK.now_ms() > first_ms)
+    between_ms = SYSTEM_CLOCK.now_ms()
+    await until(lambda: SYSTEM_CLOCK.now_ms() > between_ms)
+    for body in (b"two", b"three"):
+        await client.send(message_to("fifo", body, message_group="G"))
+    by_policy = partial(client.call, "QueryOffset", message_queue=queue)
+    for asked, offset in (
+        ({"query_offset_policy": wire.BEGINNING}, 0),
+        ({"query_offset_policy": wire.END}, 3),
+        (at_time(between_ms), 1),
+        (at_time(between_ms - 3_600_000), 0),
+        (at_time(between_ms + 3_600_000), 3),
+    ):
+        answer = await by_policy(**asked)
+        assert (answer.status.code, answer.offset) == (wire.OK, offset), asked
+    for timestamp in (None, NO_TIME):
+        answer = await by_policy(query_offset_policy=wire.TIMESTAMP, timestamp=timestamp)
+        assert answer.status.code == wire.BAD_REQUEST
     queue["broker"] = {"name": "broker-z"}
     answer = await client.call("QueryOffset", message_queue=queue)
     assert answer.status.code == wire.BAD_REQUEST
+
+
+def at_time(time_ms: int) -> dict[str, Any]:
+    """Return the fields of a question for the first offset at a time."""
+    seconds, rest_ms = divmod(time_ms, 1000)
+    timestamp = {"seconds": seconds, "nanos": rest_ms * 1_000_000}
+    return {"query_offset_policy": wire.TIMESTAMP, "timestamp": timestamp}
+
+
+async def test_a_namespace_stands_in_front_of_the_names_of_topic_and_group(
+    client: Client, cluster: Cluster
+) -> None:
+    async with AdminClient(namesrv=cluster.namesrv) as admin:
+        await admin.topics.create("ns%normal", cluster="DefaultCluster")
+    topic = wire.Resource(resource_namespace="ns", name="normal")
+    group = wire.Resource(resource_namespace="ns", name="billing")
+    subscription = wire.Subscription(
+        group=group, subscriptions=[wire.SubscriptionEntry(topic=topic)]
+    )
+    await client.open(wire.Settings(client_type=wire.SIMPLE_CONSUMER, subscription=subscription))
+    fields: dict[str, Any] = {
+        "group": group,
+        "message_queue": {"topic": topic, "broker": {"name": "broker-a"}},
+        "batch_size": 16,
+        "invisible_duration": {"seconds": 10},
+    }
+    # A group begins at the end of a topic, except for the first messages of a new one.
+    sent = wire.Message(topic=topic, body=b"inside", system_properties={"message_id": "id-1"})
+    assert (await client.send(sent)).status.code == wire.OK
+    assert (await client.send(message_to("normal", b"outside"))).status.code == wire.OK
+    _, answer, _ = await client.answers("ReceiveMessage", **fields)
+    message = answer.message
+    assert (message.body, message.topic) == (b"inside", topic)
+    entry = {
+        "message_id": message.system_properties.message_id,
+        "receipt_handle": message.system_properties.receipt_handle,
+    }
+    answer = await client.call("AckMessage", group=group, topic=topic, entries=[entry])
+    assert answer.status.code == wire.OK
+    broker = cluster.brokers[0]
+    assert sum(broker.store.max_offset("ns%normal", number) for number in range(8)) == 1
+    keys = [key[:2] for key in broker.pops.state.table.states]
+    assert set(keys) == {("ns%billing", "ns%normal")}
+    assert broker.pops.state.table.count == 0
+    # A name that has the namespace already stays as it is.
+    whole = wire.Resource(resource_namespace="ns", name="ns%normal")
+    route = await client.call("QueryRoute", topic=whole)
+    assert route.status.code == wire.OK
 
 
 async def test_what_is_not_served_is_refused_by_name(client: Client) -> None:

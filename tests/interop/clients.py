@@ -1,5 +1,5 @@
 """Runs the client programs of the interop suite: Java 4.9 and the newest, Go, Node, C++, those that
-speak gRPC (Java, Node, Go, Rust), and our own.
+speak gRPC (Java, Python, Node, Go, Rust), and our own.
 
 All programs (the one over the C++ client in part, see `cpp_client`) understand the same scenarios and print JSON lines (`{"event": ...}`):
 
@@ -28,6 +28,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,7 @@ from tests.interop.peers import (
     clean_environment,
     cpp_directory,
     go_binary,
+    grpc_directory,
     grpc_go_binary,
     grpc_node_program,
     grpc_rust_binary,
@@ -343,14 +345,14 @@ class JavaClient(ClientProgram):
 
 class GrpcClient(ClientProgram):
     """A client that speaks gRPC, to the `endpoints` of a proxy. Its scenarios are produce (with `groups`,
-    `delays-ms`, `priorities`, which take turns, and `recall`), transact, consume and receive (a simple consumer,
-    with `hide-s`, `extend-s` and `hold-ms`).
+    `delays-ms`, `priorities`, which take turns, and `recall`), transact, consume (with `delay-ms`, which take turns,
+    too) and receive (a simple consumer, with `hide-s`, `extend-s` and `hold-ms`).
     """
 
     # The calls that a client lacks: push (consumers), hide (change for how long a message is), recall, priority. Or
     # does not do: ordered-retries (wait with the next message of a group until a failed one has succeeded).
     lacks: frozenset[str] = frozenset()
-    priorities = "0,1,2,3"
+    priorities = "1,3,0,2"
     # Parts of its errors about a message that does not fit its topic's type, about a missing topic, and about a
     # wrong secret: some do not show the answer.
     of_wrong_type: str
@@ -374,12 +376,32 @@ class GrpcJavaClient(GrpcClient):
         return ["java", *flags, "-cp", java_classpath("grpc"), "cometmq.interop.grpc.Main"]
 
 
+class GrpcPythonClient(GrpcClient):
+    """RocketMQ's Python client that speaks gRPC."""
+
+    label = "python-grpc"
+    tools = ()
+    serves = True
+    of_wrong_type = "message type not match"
+    # It does not show the answer.
+    of_no_topic = of_wrong_secret = "failed to fetch topic"
+
+    def command(self) -> list[str]:
+        """`python grpc_python_client.py DIRECTORY ROOTS`, by the interpreter that runs the tests.
+
+        A process reads only once whom it trusts, so one that has read other roots is not this client's.
+        """
+        program = Path(__file__).with_name("grpc_python_client.py")
+        roots = os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "")
+        return [sys.executable, str(program), str(grpc_directory()), roots]
+
+
 class GrpcNodeClient(GrpcClient):
     """RocketMQ's client for Node.js that speaks gRPC. A priority of 0 is none to it."""
 
     label = "node-grpc"
     tools = ("node", "npm")
-    priorities = "1,2,3,4"
+    priorities = "2,4,1,3"
     of_wrong_type = "message type not match"
     of_no_topic = "Failed to fetch topic routes"
 

@@ -40,6 +40,8 @@ LONGEST_FIRST = (
     "test_prometheus",
     "test_relay_to_java",
     "test_grpc_clients",
+    "test_grpc_java_proxy",
+    "test_grpc_guarded",
     "test_pop_clients",
     "test_differential_pop",
 )

@@ -13,15 +13,18 @@ from tests.interop.clients import (
     GrpcGoClient,
     GrpcJavaClient,
     GrpcNodeClient,
+    GrpcPythonClient,
     GrpcRustClient,
     JavaClient,
     body_pattern,
 )
-from tests.interop.peers import HOST, free_port, topic_routed
+from tests.interop.peers import HOST, free_port
 from tests.waits import JVM_WAIT_S, eventually
 
+from cometmq import AdminClient
 from cometmq.model.names import dlq_topic
 from cometmq.proxy.configuration.config import ProxyConfig
+from cometmq.proxy.configuration.keys import proxy_configs
 from cometmq.proxy.server import Proxy
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
     from tests.interop.clients import Event, GrpcClient, RunningClient
     from tests.interop.mqadmin.runner import MqAdmin
+
+    from cometmq import Credentials
 
 COUNT = 24
 MIN_INVISIBLE_S = 10
@@ -40,14 +45,26 @@ CONF = {
     "transactionCheckInterval": "500",
     "messageDelayLevel": "1s 1s 1s 1s 1s 1s",
 }
+# The proxy, ours or Java's, hides a push consumer's message for so long in place of a minute, and hides it for a
+# minute more within three seconds, unless it is acknowledged before.
+HIDDEN_S = 12
+PROXY_CONF = {
+    "defaultInvisibleTimeMills": str(HIDDEN_S * 1000),
+    "renewAheadTimeMillis": "10000",
+    "renewSchedulePeriodMillis": "1000",
+    # Java's push consumer waits for its receives before it ends.
+    "grpcClientConsumerMaxLongPollingTimeoutMillis": "5000",
+}
+RENEWED_FOR_S = 60
 
 
 class RunningProxy:
     """Runs a proxy on a loop of its own, with more of its configuration in `options`. A context manager."""
 
     def __init__(self, namesrv: str, **options: Any) -> None:
+        settings = proxy_configs(PROXY_CONF, source="the tests").settings
         self._config = ProxyConfig(
-            namesrv=[namesrv], bind_address=HOST, port=free_port(), **options
+            namesrv=[namesrv], bind_address=HOST, port=free_port(), settings=settings, **options
         )
         self.endpoints = f"{HOST}:{self._config.port}"
         self._started = threading.Event()
@@ -73,17 +90,32 @@ class RunningProxy:
         assert not self._thread.is_alive()
 
 
+class Keys(NamedTuple):
+    """The accounts of a cluster that wants signatures: who sends and receives, over TLS, and who administers."""
+
+    client: Credentials
+    admin: Credentials
+
+
 class Place:
     """Holds the environment of cases: a proxy, the cluster behind it, mqadmin, and the client of a case."""
 
     client: GrpcClient
 
-    def __init__(self, namesrv: str, broker: str, endpoints: str, tools: MqAdmin) -> None:
+    def __init__(
+        self, namesrv: str, broker: str, endpoints: str, tools: MqAdmin, keys: Keys | None = None
+    ) -> None:
         self.namesrv = namesrv
-        self.endpoints = endpoints
         self._broker = broker
         self._tools = tools
         self._one = threading.Lock()
+        self._admin = keys.admin if keys else None
+        # What a client of the proxy is started with, and one of the remoting protocol.
+        self.front: dict[str, Any] = {"endpoints": endpoints}
+        self.behind: dict[str, Any] = {"namesrv": namesrv}
+        if keys is not None:
+            self.front |= {"tls": True, **_signing(keys.client)}
+            self.behind |= _signing(keys.admin)
 
     def of(self, client: GrpcClient) -> Place:
         """Return the same place for another client."""
@@ -98,19 +130,33 @@ class Place:
         return printed.out
 
     def make(
-        self, case: str, kind: str = "NORMAL", *, retries: int = 16, ordered: bool = False
-    ) -> dict[str, str]:
+        self,
+        case: str,
+        kind: str = "NORMAL",
+        *,
+        retries: int = 16,
+        ordered: bool = False,
+        queues: int = 4,
+    ) -> dict[str, Any]:
         """Create a case's group, and its topic with a message type; return the arguments that name them."""
         topic, group = f"{self.client.label}-{case}", f"group-{self.client.label}-{case}"
         self.mqadmin(
-            "updateTopic", "-b", self._broker, "-t", topic, "-r", "4", "-w", "4",
-            "-a", f"+message.type={kind}",
+            "updateTopic", "-b", self._broker, "-t", topic, "-r", str(queues),
+            "-w", str(queues), "-a", f"+message.type={kind}",
         )  # fmt: skip
         self.mqadmin(
             "updateSubGroup", "-b", self._broker, "-g", group, "-r", str(retries),
             "-o", str(ordered).lower(),
         )  # fmt: skip
-        return {"endpoints": self.endpoints, "topic": topic, "group": group}
+        return {**self.front, "topic": topic, "group": group}
+
+    def feed(self, names: dict[str, Any], **args: object) -> None:
+        """Send messages to a case's topic by our own producer, over the remoting protocol."""
+        CometClient().produce(**self.behind, topic=names["topic"], **args)
+
+    def stored(self, topic: str) -> list[Event]:
+        """Return every message of a topic, as Java's client reads them over the remoting protocol."""
+        return JavaClient(5).pull(**self.behind, topic=topic)
 
     def reader(self, **args: object) -> RunningClient:
         """Start a consumer that goes on until it is finished: a push consumer, if the client has one.
@@ -122,18 +168,23 @@ class Place:
             return self.client.start("receive", invisible_s=MIN_INVISIBLE_S, **args)
         return self.client.start("consume", **args)
 
-    def dead_letters(self, names: dict[str, str]) -> list[Event]:
+    def dead_letters(self, names: dict[str, Any]) -> list[Event]:
         """Wait for a dead letter of the group, and return those that are there."""
         found: list[Event] = []
+        dead = dlq_topic(names["group"])
+        with AdminClient(self.namesrv, credentials=self._admin) as admin:
 
-        def come() -> bool:
-            dead = dlq_topic(names["group"])
-            if topic_routed(self.namesrv, dead):
-                found[:] = JavaClient(5).pull(namesrv=self.namesrv, topic=dead)
-            return bool(found)
+            def come() -> bool:
+                if dead in admin.topics.names():
+                    found[:] = self.stored(dead)
+                return bool(found)
 
-        eventually(come, wait_s=JVM_WAIT_S)
+            eventually(come, wait_s=JVM_WAIT_S)
         return found
+
+
+def _signing(account: Credentials) -> dict[str, str]:
+    return {"access_key": account.access_key, "secret_key": account.secret_key}
 
 
 def index_of(message: Event) -> int:
@@ -159,7 +210,7 @@ def all_seen(count: int, client: RunningClient) -> None:
     seen(client, set(range(count)))
 
 
-def without_group(names: dict[str, str]) -> dict[str, str]:
+def without_group(names: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in names.items() if key != "group"}
 
 
@@ -179,12 +230,31 @@ def sent_and_pushed(place: Place) -> None:
         assert message["attempt"] == 1
         assert message["size"] == len(body_pattern(each["index"], 64))
     # They lie in the same queues that consumers of the remoting protocol read.
-    assert len(JavaClient(5).pull(namesrv=place.namesrv, topic=names["topic"])) == COUNT
+    assert len(place.stored(names["topic"])) == COUNT
+
+
+def renewed(place: Place) -> None:
+    """The proxy renews the handle of a message whose listener works for longer than the message is hidden. The
+    client acknowledges by the handle that it was given, and the message does not come again.
+    """
+    names = place.make("renewed")
+    works_s = HIDDEN_S + 8
+    with place.client.start("consume", delay_ms=f"{works_s * 1000},0", **names) as consumer:
+        consumer.wait_started()
+        place.client.produce(count=1, **without_group(names))
+        all_seen(1, consumer)
+        place.feed(names, count=1, first=1, delays=f"sec:{RENEWED_FOR_S + 10}")
+        all_seen(2, consumer)
+        consumer.finish()
+    assert [(index_of(each), each["attempt"]) for each in consumer.named("message")] == [
+        (0, 1),
+        (1, 1),
+    ]
 
 
 def received_and_made_visible_again(place: Place) -> None:
     names = place.make("received")
-    CometClient().produce(namesrv=place.namesrv, topic=names["topic"], count=6)
+    place.feed(names, count=6)
     # Without a call that changes for how long a message is hidden, each failure costs the whole time.
     hides = "hide" not in place.client.lacks
     times = 2 if hides else 1
@@ -206,7 +276,7 @@ def received_and_made_visible_again(place: Place) -> None:
 
 def extended(place: Place) -> None:
     names = place.make("extended")
-    CometClient().produce(namesrv=place.namesrv, topic=names["topic"], count=1)
+    place.feed(names, count=1)
     with place.client.start(
         "receive", invisible_s=MIN_INVISIBLE_S, extend_s=60, hold_ms=1200 * MIN_INVISIBLE_S,
         expected=1, **names,
@@ -216,7 +286,7 @@ def extended(place: Place) -> None:
         with place.client.start("receive", **names) as other:
             holder.wait_for(ended)
             holder.finish()
-            CometClient().produce(namesrv=place.namesrv, topic=names["topic"], count=1, first=1)
+            place.feed(names, count=1, first=1)
             other.wait_messages(1)
             other.finish()
     assert [each["attempt"] for each in holder.named("message")] == [1]
@@ -225,8 +295,8 @@ def extended(place: Place) -> None:
 
 def selected_by_tags_and_sql(place: Place) -> None:
     names = place.make("selected")
-    other = {**names, "group": "group-selected-sql"}
-    CometClient().produce(namesrv=place.namesrv, topic=names["topic"], count=9, tags="a,b,c")
+    other = {**names, "group": f"{names['group']}-sql"}
+    place.feed(names, count=9, tags="a,b,c")
     for args in (
         {**names, "expression": "a || c"},
         {**other, "expression": "TAGS IN ('a', 'c')", "sql": True},
@@ -314,21 +384,22 @@ def of_the_wrong_type(place: Place) -> None:
 
 def of_no_topic(place: Place) -> None:
     events = place.client.run(
-        "produce", count=1, may_fail=True, endpoints=place.endpoints, topic="nowhere"
+        "produce", count=1, may_fail=True, **place.front, topic=f"{place.client.label}-nowhere"
     )
     (failed,) = [each for each in events if each["event"] == "failed"]
     assert place.client.of_no_topic in failed["error"] + str(failed["cause"]), failed
 
 
 def by_priority(place: Place) -> None:
-    names = place.make("urgent", "PRIORITY")
+    # A priority is the number of its queue, up to the highest one.
+    names = place.make("urgent", "PRIORITY", queues=8)
+    priorities = [int(priority) for priority in place.client.priorities.split(",")]
     place.client.produce(count=4, priorities=place.client.priorities, **without_group(names))
     with place.client.start("receive", expected=4, **names) as consumer:
         consumer.wait_for(ended)
         consumer.finish()
-    assert {index_of(each): each["priority"] for each in consumer.named("message")} == {
-        i: int(priority) for i, priority in enumerate(place.client.priorities.split(","))
-    }
+    received = [(each["priority"], index_of(each)) for each in consumer.named("message")]
+    assert received == sorted(zip(priorities, range(4), strict=True), reverse=True)
 
 
 class Case(NamedTuple):
@@ -341,6 +412,8 @@ class Case(NamedTuple):
 CASES: dict[str, Case] = {
     case.run.__name__.replace("_", " "): case
     for case in (
+        # It waits longest.
+        Case(renewed, "push"),
         Case(sent_and_pushed),
         Case(received_and_made_visible_again),
         Case(extended, "hide"),
@@ -357,7 +430,13 @@ CASES: dict[str, Case] = {
 
 CLIENTS: dict[str, GrpcClient] = {
     client.label: client
-    for client in (GrpcJavaClient(), GrpcNodeClient(), GrpcGoClient(), GrpcRustClient())
+    for client in (
+        GrpcJavaClient(),
+        GrpcPythonClient(),
+        GrpcNodeClient(),
+        GrpcGoClient(),
+        GrpcRustClient(),
+    )
 }
 
 

@@ -1,132 +1,329 @@
-"""A program with RocketMQ's Python client for gRPC:
-`python grpc_python_client.py DIRECTORY ENDPOINT GROUP [TOPIC ACCESS_KEY SECRET_KEY]`.
+"""Client program of the interop suite over RocketMQ's Python client for gRPC: `python grpc_python_client.py
+DIRECTORY ROOTS`, with the directory that has the client.
 
-Sends and receives over the topics n (NORMAL), f (FIFO), d (DELAY) and t (TRANSACTION), and prints a JSON line for
-each thing that happened. It ends when all has come. With a topic and credentials it talks TLS, and sends and
-receives one message of that topic.
+Its lines, scenarios and events are those of the Java program, `java/src/grpc`: it takes scenarios from standard
+input and runs one after the other.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
+import queue
 import sys
+import threading
 import time
+import traceback
+import zlib
+from collections import Counter
 from typing import Any
 
+# Events have standard output for themselves: the client prints lines of its own.
+_events = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)
+_printing = threading.Lock()
+
 sys.path.insert(0, sys.argv[1])
-
 client: Any = importlib.import_module("rocketmq")  # of DIRECTORY, which was put into the path
+FilterType: Any = importlib.import_module("rocketmq.grpc_protocol").FilterType
+InternalError: Any = importlib.import_module("rocketmq.v5.exception").InternalErrorException
 
-CONFIGURATION = client.ClientConfiguration(sys.argv[2], client.Credentials(*sys.argv[5:]))
-GROUP = sys.argv[3]
-DEADLINE_S = 60
-
-
-def say(what: str, **fields: Any) -> None:
-    # In one call: listeners run in several threads.
-    sys.stdout.write(json.dumps({"what": what, **fields}) + "\n")
-    sys.stdout.flush()
+# What a call may take on a machine that is busy with something else.
+PATIENCE_S = 20
+RECEIVED_AT_ONCE = 16
 
 
-def message(topic: str, body: str, **fields: Any) -> Any:
-    made = client.Message()
-    made.topic, made.body = topic, body.encode()
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
+def emit(event: str, **fields: Any) -> None:
+    """Print one event; its name comes first, readers know an event by that."""
+    line = json.dumps({"event": event, **fields}, ensure_ascii=False, separators=(",", ":"))
+    with _printing:
+        _events.write(line.encode() + b"\n")
+        _events.flush()
+
+
+class Lines:
+    """Reads standard input on a thread, so that a scenario can look whether its end was asked for."""
+
+    def __init__(self) -> None:
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._is_over = False
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        while line := sys.stdin.readline():
+            self._lines.put(line.removesuffix("\n"))
+        # One for the scenario that runs, one for the loop over them.
+        self._lines.put("")
+        self._lines.put("")
+
+    def next_scenario(self) -> str:
+        self._is_over = False
+        return self._lines.get()
+
+    def await_end(self) -> None:
+        """Wait for the line that ends the scenario, or for the end of standard input."""
+        if not self._is_over:
+            line = self._lines.get()
+            assert line in {"end", ""}, f"a scenario runs, this is no end: {line}"
+            self._is_over = True
+
+    def end_came(self) -> bool:
+        if not self._lines.empty():
+            self.await_end()
+        return self._is_over
+
+
+class Args:
+    """The arguments of a scenario."""
+
+    def __init__(self, flags: list[str]) -> None:
+        self._values = dict(flag.removeprefix("--").split("=", 1) for flag in flags)
+
+    def text(self, name: str, otherwise: str = "") -> str:
+        return self._values.get(name, otherwise)
+
+    def number(self, name: str, otherwise: int = 0) -> int:
+        return int(self._values.get(name, otherwise))
+
+    def flag(self, name: str) -> bool:
+        return self.text(name) == "true"
+
+    def in_turn(self, name: str, index: int) -> str:
+        """Return the value at `index` of a list whose values take turns."""
+        values = self.text(name).split(",")
+        return values[index % len(values)]
+
+    def configuration(self) -> Any:
+        credentials = client.Credentials(self.text("access-key"), self.text("secret-key"))
+        return client.ClientConfiguration(
+            self.text("endpoints"), credentials, self.text("namespace"), PATIENCE_S
+        )
+
+    def subscriptions(self) -> dict[str, Any]:
+        kind = FilterType.SQL if self.flag("sql") else FilterType.TAG
+        return {
+            self.text("topic"): client.FilterExpression(self.text("expression", "*"), kind),
+        }
+
+    def fails(self, message: Any, deliveries: int) -> bool:
+        """Say whether this delivery of a message fails, of so many."""
+        return deliveries <= int(self.in_turn("fail-times", index_of(message)) or 0)
+
+
+def index_of(message: Any) -> int:
+    return int(message.properties["index"])
+
+
+def body(index: int, size: int) -> bytes:
+    """The pattern every client program of the suite sends."""
+    return bytes((index * 31 + j * 7 + j // 256) & 0xFF for j in range(size))
+
+
+def made_message(args: Args, index: int) -> Any:
+    prefix = args.text("prefix", "m")
+    message = client.Message()
+    message.topic = args.text("topic")
+    message.body = body(index, args.number("size", 64))
+    # The client adds each key that it is given to a set.
+    for key in (f"{prefix}-{index}", f"all-{prefix}"):
+        message.keys = key
+    message.add_property("index", str(index))
+    message.add_property("note", "grün € 😀")
+    if tag := args.in_turn("tags", index):
+        message.tag = tag
+    if group := args.in_turn("groups", index):
+        message.message_group = group
+    if delay_ms := args.in_turn("delays-ms", index):
+        # The client takes whole seconds, and shows milliseconds to consumers.
+        message.delivery_timestamp = int(time.time() + int(delay_ms) / 1000)
+    if priority := args.in_turn("priorities", index):
+        message.priority = int(priority)
+    return message
+
+
+def described(message: Any) -> dict[str, Any]:
+    """Everything a test compares of a received message; the body as size and CRC-32."""
+    return {
+        "topic": message.topic,
+        "tags": message.tag,
+        # A set to this client: `m-1 all-m`, the order of the other programs, is the reverse of the alphabet's.
+        "keys": " ".join(sorted(message.keys, reverse=True)),
+        "properties": message.properties,
+        "size": len(message.body),
+        "crc32": zlib.crc32(message.body),
+        "msgId": message.message_id,
+        "group": message.message_group,
+        "deliveryTimestamp": message.delivery_timestamp,
+        "priority": message.priority,
+        "bornHost": message.born_host,
+        "bornTimestamp": message.born_timestamp,
+        "attempt": message.delivery_attempt,
+        "at": int(time.time() * 1000),
+    }
+
+
+def produce(args: Args, _lines: Lines) -> None:
+    """Send `count` messages, print the receipt of each, and recall those whose indexes `recall` names."""
+    first, count = args.number("first"), args.number("count", 10)
+    topic = args.text("topic")
+    producer = client.Producer(args.configuration(), [topic], tls_enable=args.flag("tls"))
+    producer.startup()
+    try:
+        handles = {}
+        for index in range(first, first + count):
+            receipt = producer.send(made_message(args, index))
+            handles[index] = receipt.recall_handle
+            emit("sent", index=index, msgId=receipt.message_id, recallHandle=receipt.recall_handle)
+        for index in (int(text) for text in args.text("recall").split(",") if text):
+            emit("recalled", index=index, msgId=producer.recall_message(topic, handles[index]))
+    finally:
+        producer.shutdown()
+    emit("summary", sent=count, failed=0)
 
 
 class Checker(client.TransactionChecker):  # type: ignore[misc]  # it is known at run time only
+    def __init__(self, args: Args) -> None:
+        self._args = args
+
     def check(self, message: Any) -> Any:
-        say("checked", body=message.body.decode())
-        return client.TransactionResolution.COMMIT
+        emit("checked", **described(message))
+        verdict = self._args.in_turn("verdicts", index_of(message))
+        if verdict == "unknown":
+            verdict = self._args.text("check", "commit")
+        kinds = client.TransactionResolution
+        return kinds.COMMIT if verdict == "commit" else kinds.ROLLBACK
 
 
-class Listener(client.MessageListener):  # type: ignore[misc]  # as above
-    def __init__(self) -> None:
-        self.done: set[str] = set()
+def transact(args: Args, lines: Lines) -> None:
+    """Send `count` half messages; `verdicts` (commit, rollback, or unknown for none) take turns, and the answer to
+    the broker's question about one without a verdict is `check`.
+    """
+    count = args.number("count", 3)
+    producer = client.Producer(
+        args.configuration(), [args.text("topic")], Checker(args), tls_enable=args.flag("tls")
+    )
+    producer.startup()
+    for index in range(count):
+        transaction = producer.begin_transaction()
+        receipt = producer.send(made_message(args, index), transaction)
+        emit("sent", index=index, msgId=receipt.message_id)
+        verdict = args.in_turn("verdicts", index)
+        if verdict == "commit":
+            transaction.commit()
+        elif verdict == "rollback":
+            transaction.rollback()
+    emit("all-sent")
+    lines.await_end()
+    producer.shutdown()
+    emit("summary", sent=count)
+
+
+class Listener(client.MessageListener):  # type: ignore[misc]  # it is known at run time only
+    def __init__(self, args: Args) -> None:
+        self._args = args
+        self._deliveries: Counter[str] = Counter()
+
+    @property
+    def count(self) -> int:
+        return self._deliveries.total()
 
     def consume(self, message: Any) -> Any:
-        body = message.body.decode()
-        say("pushed", topic=message.topic, body=body, attempt=message.delivery_attempt)
-        if body == "fails once" and message.delivery_attempt < 2:
-            return client.ConsumeResult.FAILURE
-        self.done.add(body)
-        return client.ConsumeResult.SUCCESS
+        member = self._args.text("member", "member")
+        emit("message", member=member, **described(message))
+        self._deliveries[message.message_id] += 1
+        time.sleep(int(self._args.in_turn("delay-ms", index_of(message)) or 0) / 1000)
+        # The client does not count in the message how often it has called the listener for a FIFO message.
+        deliveries = max(message.delivery_attempt, self._deliveries[message.message_id])
+        result = client.ConsumeResult
+        return result.FAILURE if self._args.fails(message, deliveries) else result.SUCCESS
 
 
-def send() -> None:
-    producer = client.Producer(CONFIGURATION, ["n", "f", "d", "t"], Checker())
-    producer.startup()
-    producer.send(message("n", "fails once", tag="a"))
-    for number in range(3):
-        producer.send(message("f", f"in order {number}", message_group="G"))
-    producer.send(message("d", "delayed", delivery_timestamp=int(time.time()) + 2))
-    recalled = producer.send(message("d", "recalled", delivery_timestamp=int(time.time()) + 4))
-    say(
-        "recalled", same=producer.recall_message("d", recalled.recall_handle) == recalled.message_id
+def consume(args: Args, lines: Lines) -> None:
+    """Run a push consumer that prints every message until the line that ends the scenario."""
+    listener = Listener(args)
+    consumer = client.PushConsumer(
+        args.configuration(),
+        args.text("group"),
+        listener,
+        args.subscriptions(),
+        consumption_thread_count=4,
+        tls_enable=args.flag("tls"),
     )
-    transaction = producer.begin_transaction()
-    producer.send(message("t", "committed"), transaction)
-    transaction.commit()
-    transaction = producer.begin_transaction()
-    producer.send(message("t", "rolled back"), transaction)
-    transaction.rollback()
-    producer.send(message("t", "nobody ended"), producer.begin_transaction())
-    receive()
-    push()
-    producer.shutdown()
-
-
-def receive() -> None:
-    topics = {"n": client.FilterExpression("*")}
-    consumer = client.SimpleConsumer(CONFIGURATION, f"{GROUP}-simple", topics, await_duration=5)
     consumer.startup()
-    until = time.monotonic() + DEADLINE_S
-    is_done = False
-    while not is_done and time.monotonic() < until:
-        for each in consumer.receive(4, 15):
-            say("received", body=each.body.decode(), attempt=each.delivery_attempt)
-            if each.delivery_attempt == 1:
-                consumer.change_invisible_duration(each, 1)
-            else:
-                consumer.ack(each)
-                is_done = True
-    say("left", count=len(consumer.receive(4, 15)))
+    emit("started", member=args.text("member", "member"))
+    lines.await_end()
     consumer.shutdown()
+    emit("summary", received=listener.count)
 
 
-def push() -> None:
-    listener = Listener()
-    topics = {topic: client.FilterExpression("*") for topic in "nfdt"}
-    consumer = client.PushConsumer(CONFIGURATION, f"{GROUP}-push", listener, topics)
+def receive(args: Args, lines: Lines) -> None:
+    """Run a simple consumer until it has acknowledged `expected` messages, or without that, until the line that ends
+    the scenario. A message that fails is made visible again after `hide-s`. With `extend-s` each other message is
+    hidden for so long from then on, and held for `hold-ms`, before its acknowledgement.
+    """
+    consumer = client.SimpleConsumer(
+        args.configuration(),
+        args.text("group"),
+        args.subscriptions(),
+        await_duration=args.number("await-s", 5),
+        tls_enable=args.flag("tls"),
+    )
     consumer.startup()
-    until = time.monotonic() + DEADLINE_S
-    while len(listener.done) < 7 and time.monotonic() < until:
-        time.sleep(0.2)
+    emit("started")
+    expected, done = args.number("expected"), 0
+    while done < expected if expected else not lines.end_came():
+        for message in received(consumer, args.number("invisible-s", 30)):
+            emit("message", **described(message))
+            if args.fails(message, message.delivery_attempt):
+                consumer.change_invisible_duration(message, args.number("hide-s", 1))
+                continue
+            if extend_s := args.number("extend-s"):
+                consumer.change_invisible_duration(message, extend_s)
+                time.sleep(args.number("hold-ms") / 1000)
+            consumer.ack(message)
+            emit("acknowledged", msgId=message.message_id)
+            done += 1
     consumer.shutdown()
+    emit("summary", received=done)
 
 
-def guarded(topic: str) -> None:
-    producer = client.Producer(CONFIGURATION, [topic], tls_enable=True)
-    producer.startup()
-    producer.send(message(topic, "signed"))
-    topics = {topic: client.FilterExpression("*")}
-    consumer = client.SimpleConsumer(CONFIGURATION, GROUP, topics, 5, tls_enable=True)
-    consumer.startup()
-    until = time.monotonic() + DEADLINE_S
-    while time.monotonic() < until:
-        if received := consumer.receive(4, 15):
-            for each in received:
-                consumer.ack(each)
-                say("received", body=each.body.decode(), attempt=each.delivery_attempt)
-            break
-    consumer.shutdown()
-    producer.shutdown()
+def received(consumer: Any, invisible_s: int) -> list[Any]:
+    """Receive once. A simple consumer of this client receives without waiting for the proxy's answer to its settings;
+    if Java's proxy does not know these yet, it answers with an error, after which the program receives again.
+    """
+    try:
+        messages: list[Any] = consumer.receive(RECEIVED_AT_ONCE, invisible_s)
+    except InternalError as error:
+        if '"settings" is null' not in str(error):
+            raise
+        return []
+    return messages
 
 
-if sys.argv[4:]:
-    guarded(sys.argv[4])
-else:
-    send()
+def main() -> None:
+    """Run the scenarios that the lines of standard input name, one after the other."""
+    scenarios = {"produce": produce, "transact": transact, "consume": consume, "receive": receive}
+    lines = Lines()
+    while line := lines.next_scenario():
+        scenario, *flags = line.split("\t")
+        args = Args(flags)
+        try:
+            scenarios[scenario](args, lines)
+        except Exception as error:
+            if not args.flag("may-fail"):
+                raise
+            emit("failed", error=f"{type(error).__name__}: {error}", cause=str(error.__cause__))
+            emit("summary", failed=1)
+        lines.await_end()
+        emit("ended")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BaseException:  # noqa: BLE001 - it is printed, and the process ends
+        traceback.print_exc()
+        os._exit(1)
+    # The client's own threads would keep the process alive.
+    os._exit(0)

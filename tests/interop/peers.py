@@ -71,7 +71,6 @@ BUILD_PAUSE_S = 10.0
 _UPDATE_BROKER_CONFIG = 25
 GET_BROKER_RUNTIME_INFO = 28
 _GET_BROKER_CLUSTER_INFO = 106
-_GET_ROUTEINFO_BY_TOPIC = 105
 
 _TOOL_HINTS = {
     "java": "a Java runtime (`java`, 11 or newer)",
@@ -361,13 +360,6 @@ def broker_registered(
     except OSError:
         return False
     return all(code == 0 and wanted in body for code, body in answers)
-
-
-def topic_routed(namesrv: str, topic: str) -> bool:
-    """Whether the name server has a route for the topic."""
-    with contextlib.suppress(OSError):
-        return ask(namesrv, _GET_ROUTEINFO_BY_TOPIC, {"topic": topic})[0] == 0
-    return False
 
 
 # Java servers ------------------------------------------------------------------------------------
@@ -701,16 +693,20 @@ class Java53Broker(JavaBroker):
 class JavaProxy(JavaServer):
     """The newest proxy in cluster mode, for the brokers of `namesrv`. `endpoints` is what gRPC clients are given.
 
-    `library` is preloaded: it keeps the proxy, which has no bindAddress, on the loopback address.
+    `library` is preloaded: it keeps the proxy, which has no bindAddress, on the loopback address. `conf` adds or
+    overrides fields of its configuration.
     """
 
     main_class = "org.apache.rocketmq.proxy.ProxyStartup"
     name = "proxy"
     module = "proxy"
 
-    def __init__(self, namesrv: str, library: str, **options: Any) -> None:
+    def __init__(
+        self, namesrv: str, library: str, *, conf: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
         super().__init__(jvm_flags=(*QUICK_JAVA, "-Djava.net.preferIPv4Stack=true"), **options)
         self.namesrv = namesrv
+        self.extra_conf = dict(conf or {})
         self._library = library
         self._port, self._remoting_port = free_port(), free_port()
         self.endpoints = f"{HOST}:{self._port}"
@@ -726,6 +722,7 @@ class JavaProxy(JavaServer):
             "localServeAddr": HOST,
             # Otherwise brokers can ask about a transaction only once the next period has begun.
             "transactionHeartbeatPeriodSecond": "1",
+            **self.extra_conf,
         }
 
     def command(self, home: Path, logback: Path, conf: Path) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.interop.at_once import at_once
 from tests.interop.conftest import need
-from tests.interop.grpc_cases import CLIENTS, CONF, Place, cases_of, run_case
+from tests.interop.grpc_cases import CLIENTS, CONF, PROXY_CONF, Place, cases_of, run_case
 from tests.interop.java4 import loopback_library
 from tests.interop.mqadmin.runner import MqAdmin
 from tests.interop.peers import JavaProxy
@@ -31,12 +31,14 @@ def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Any]]]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         tools = stack.enter_context(MqAdmin(5))
         cluster = stack.enter_context(Cluster(properties=CONF))
-        proxy = stack.enter_context(JavaProxy(cluster.namesrv, loopback_library(directory)))
+        proxy = stack.enter_context(
+            JavaProxy(cluster.namesrv, loopback_library(directory), conf=PROXY_CONF)
+        )
         place = Place(cluster.namesrv, cluster.brokers[0].address, proxy.endpoints, tools)
-        yield stack.enter_context(at_once(request, lambda case: run_case(place, case), places=4))
+        yield stack.enter_context(at_once(request, lambda case: run_case(place, case), places=8))
 
 
-@pytest.mark.parametrize("case", cases_of("java-grpc"))
+@pytest.mark.parametrize("case", cases_of("java-grpc", "python-grpc", "node-grpc", "go-grpc"))
 def test_through_javas_proxy(runs: dict[str, Future[Any]], case: str) -> None:
     need(*CLIENTS[case.partition(": ")[0]].tools)
     runs[case].result()

@@ -56,14 +56,19 @@ def check_names(names: Iterable[str], key: str, check: Callable[[str], object]) 
 class ClusterConfig(Settings, frozen=True):
     """namesrv: name-server addresses, host:port, separated by semicolons.
 
-    namespace: in front of topics and groups, as clients have it.
-    access_key: signs requests; secrets are named by a file or an environment variable.
-    secret_key_file: the file that holds the secret key. secret_key_env: the variable that holds it.
-    security_token_file, security_token_env: where a security token is, if one is needed.
-    tls: talk TLS; any of the keys that follow asks for it, too.
-    tls_ca_file: the certificate authorities to trust; those that the system trusts if left out.
-    tls_cert_file, tls_key_file: this side's certificate and its key, for servers that want one.
-    tls_key_password_file, tls_key_password_env: where the password of the key is.
+    namespace: the namespace in front of topics and groups, as clients use it.
+    access_key: the access key that signs requests; a file or an environment variable holds the secret
+        key.
+    secret_key_file: the file that holds the secret key.
+    secret_key_env: the environment variable that holds the secret key.
+    security_token_file: the file that holds a security token, if one is needed.
+    security_token_env: the environment variable that holds a security token, if one is needed.
+    tls: use TLS; any of the keys that follow turns it on, too.
+    tls_ca_file: the file with the certificate authorities to trust; if left out, those of the system.
+    tls_cert_file: this side's certificate, for servers that ask for one.
+    tls_key_file: the key of this side's certificate.
+    tls_key_password_file: the file that holds the password of the key.
+    tls_key_password_env: the environment variable that holds the password of the key.
     tls_verify: false trusts any certificate.
     tls_check_hostname: false accepts a certificate that names another host.
 
@@ -109,7 +114,7 @@ def _option(name: str) -> str:
 
 
 class SparkConfig(Settings, frozen=True):
-    """master: `local[*]`, `spark://host:7077`, `yarn`, …; spark-submit's choice if left out.
+    """master: `local[*]`, `spark://host:7077`, `yarn`, …; if left out, spark-submit's choice.
 
     config: Spark's own settings.
     """
@@ -122,12 +127,12 @@ class Decode(Settings, frozen=True):
     """format: the format of the bodies: `json`, `avro` or `protobuf`.
 
     schema: the file with the JSON Schema, the Avro schema or the `.proto` file, relative to the directory of
-        this file. JSON without a schema gets the one of the first 1,000 archived messages of each topic, and
+        this file. JSON without a schema gets one from the first 1,000 archived messages of each topic, and
         keeps it.
-    message: the Protobuf message; the first one of the file if left out.
+    message: the Protobuf message; if left out, the first one of the file.
     wire: `confluent` for bodies that begin with 0 and the id of a schema; without a registry the id is
         ignored. `property` for messages with the id in the property SCHEMA_ID, the default with a registry.
-    table: the name of the topic's table; the topic's name if left out. Not for patterns.
+    table: the name of the topic's table; if left out, the topic's name. Not for patterns.
     registry: the URL of a schema registry with Confluent's REST interface, in place of schema.
     registry_user: the user name for the registry, with a password.
     registry_password_file: the file with the password.

@@ -17,7 +17,7 @@ _LITE: Final = (
     "groups or tags in place of lite topics"
 )
 _CONTROLLER: Final = (
-    "there is no controller here, a broker keeps the role that its configuration gives it"
+    "there is no controller here: a broker keeps the role that its configuration gives it"
 )
 _ACL_1: Final = (
     "accounts of ACL 1.0 are not kept here; aclEnable=true in the server's configuration switches "
@@ -33,7 +33,7 @@ _CONTAINER: Final = (
 _COLD_DATA: Final = (
     "reads of cold data are not throttled here, so groups have no thresholds; a reader that is far "
     "behind gets at most maxTransferBytesOnMessageInDisk bytes and maxTransferCountOnMessageInDisk "
-    "messages a pull, keys that code 25 changes on a running broker"
+    "messages a pull; code 25 changes these keys on a running broker"
 )
 _SLAVES: Final = (
     "a slave learns all that it needs about its master from its copy of the log and from the name "
@@ -66,7 +66,7 @@ REFUSED: Final[Mapping[Code, str]] = {
     Code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: _COLD_DATA,
     Code.GET_COLD_DATA_FLOW_CTR_INFO: _COLD_DATA,
     Code.SET_COMMITLOG_READ_MODE: (
-        "files of the log are read ahead as the system does it; change its read-ahead of the disk "
+        "the system decides how far files of the log are read ahead; change its read-ahead of the disk "
         "(blockdev --setra)"
     ),
     # Slaves, controllers, containers
@@ -104,8 +104,7 @@ REFUSED: Final[Mapping[Code, str]] = {
     ),
     # Since 5.4 and 5.5
     Code.SWITCH_TIMER_ENGINE: (
-        "delayed messages have one engine here, which reads them from the log; there is nothing to "
-        "switch to"
+        "one engine reads delayed messages from the log here; there is no other engine to switch to"
     ),
     **dict.fromkeys(
         (
@@ -148,7 +147,7 @@ REFUSED: Final[Mapping[Code, str]] = {
         _AUTH,
     ),
 }
-# A broker answers these with NO_PERMISSION: they bring what would run in it or in front of it.
+# A broker answers these with NO_PERMISSION: they bring code that would run in it or in front of it.
 NOT_PERMITTED: Final[Mapping[int, str]] = {
     Code.REGISTER_FILTER_SERVER: (
         "filter servers are not served; the broker filters by functions of its own, named in "

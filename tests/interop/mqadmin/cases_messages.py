@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 # A broker of 5.3, as ours, moves the offsets of a group without members itself.
 _OLD_MODE: Final = (
-    "a broker of 4.9 leaves a group without members to mqadmin, which prints other columns; the "
-    "same offsets are kept"
+    "a broker of 4.9 lets mqadmin reset a group without members, and mqadmin prints other columns; "
+    "the same offsets are kept"
 )
 
 

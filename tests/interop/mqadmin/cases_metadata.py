@@ -22,7 +22,7 @@ _GIVEN: Final = (
 _OWN: Final = ((rf"^({'|'.join(_GIVEN)}) +=.*", ""),)
 
 MADE_AGAIN: Final = (
-    "a Java broker of 5.5 that deletes a group without its offsets (`-r true`) asks behind that "
+    "a Java broker of 5.5 that deletes a group and keeps its offsets (no `-r true`) then asks "
     "whether it is a lite group, which makes the group again; ours deletes it"
 )
 
@@ -79,7 +79,7 @@ TOPICS: Final = Scenario(
             "-c {cluster} -t {new} -o true",
             "set cluster orderConf",
             changes=True,
-            note="a topic is kept as an ordered one as at a broker of 5.3; one of 4.9 forgets it",
+            note="the topic stays an ordered one, as at a broker of 5.3; a broker of 4.9 forgets that",
         ),
         Case("updateOrderConf", "-t {new} -m get", r"orderConf=\[broker-a:8\]"),
         Case(
@@ -120,7 +120,7 @@ TOPICS: Final = Scenario(
             "-c {cluster} -t {new}-used",
             "success",
             (4,),
-            note="offsets in the topic go with it as at a broker of 5.3; one of 4.9 keeps them",
+            note="offsets in the topic are deleted with it, as at a broker of 5.3; a broker of 4.9 keeps them",
         ),
         Case("deleteTopic", "-c {cluster} -t {new}-used", "success", (5,), changes=True),
         Case("deleteTopic", "-c nowhere -t {new}", "Make sure the specified clusterName exists"),
@@ -171,7 +171,7 @@ GROUPS: Final = Scenario(
             "no.such",
             (5,),
             changes=True,
-            unlike="a Java broker refuses an unknown attribute with the code 1, ours with 29",
+            unlike="a Java broker refuses an unknown attribute with code 1, ours with code 29",
         ),
         Case(
             "updateSubGroupList", "-c {cluster} -f {dir}/groups.json", "success", (5,), changes=True
@@ -197,7 +197,7 @@ GROUPS: Final = Scenario(
             "updateSubGroup",
             "-c {cluster} -g {new}!",
             "characters outside",
-            unlike="a Java broker makes a group of any name, ours refuses what is no name",
+            unlike="a Java broker makes a group of any name, ours refuses invalid names",
         ),
     ),
     _prepare_groups,

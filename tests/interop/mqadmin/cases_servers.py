@@ -205,7 +205,7 @@ REFUSED_ON_PURPOSE: Final = Scenario(
             "-b {name} -t {topic}",
             "static",
             (5,),
-            note="there are no static topics here; of an ordinary one mqadmin itself says so",
+            note="there are no static topics here; mqadmin itself reports that an ordinary topic is not static",
         ),
         _refused("addBroker", "-c {broker} -b /tmp/broker.conf", Code.ADD_BROKER),
         _refused("removeBroker", "-c {broker} -b {cluster}:{name}:0", Code.REMOVE_BROKER),

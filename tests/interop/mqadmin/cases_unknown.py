@@ -10,8 +10,10 @@ _NO_ROUTE: Final = "CODE: 17 .*No topic route info"
 _NOT_MATCHED: Final = "CODE: 17 .*not matched route info"
 _NO_CLUSTER: Final = "Make sure the specified clusterName exists"
 _NO_MESSAGE: Final = "CODE: 208 "
-_ANY_KEY: Final = "a server of Java takes any key and any value; ours names what is wrong with them"
-_NULL: Final = "of what is not in a queue mqadmin fails at a Java broker's empty answer"
+_ANY_KEY: Final = (
+    "a Java server takes any key and any value; ours refuses wrong ones and names the fault"
+)
+_NULL: Final = "where the queue lacks the entry, mqadmin fails on a Java broker's empty answer"
 
 UNKNOWN: Final = Scenario(
     "unknown",
@@ -64,7 +66,7 @@ UNKNOWN: Final = Scenario(
             "-g {group} -t {topic} -s 0 -b {broker} -q 1 -o 99",
             r"commitOffset\[99\] is illegal",
             (5,),
-            unlike="a Java broker commits an offset behind the end before it refuses to reset to it, ours does not",
+            unlike="a Java broker commits an offset beyond the end before it refuses the reset, ours does not",
         ),
         Case("skipAccumulatedMessage", "-g {group} -t {new}", _NO_ROUTE, changes=True),
         Case("statsAll", "-t {new}", "#Topic"),

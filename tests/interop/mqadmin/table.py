@@ -19,23 +19,24 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *(TOPICS, GROUPS, SETTINGS, MESSAGES, OFFSETS, POPPED, CLIENTS, SERVERS),
     *(UNKNOWN, REFUSED_ON_PURPOSE),
 )
-# It never ends by itself, nor when it is interrupted, so it is run in a process of its own.
+# It ends neither by itself nor when it is interrupted, so it runs in a process of its own.
 MONITORING: Final = Case(
     "startMonitoring",
     says=NOTHING,
-    note="runs until it is killed, so in a process of its own; its consumer joins its group",
+    note="it runs until it is killed; its consumer joins its group",
 )
 HEAD: Final = f"""\
 <!-- Written by scripts/mqadmin_reference.py: change tests/interop/mqadmin, then run it. -->
 # mqadmin
 
-All commands of Apache's `mqadmin` (`rocketmq-tools` 4.9.8 and {NEWEST_JAVA}, as `MQAdminStartup` lists them) against CometMQ's
-servers. `tests/interop/test_mqadmin.py` ran each of them in each way that is listed below, at our servers and at Java's
-(4.9.7, of whose line no newer broker is published, and {NEWEST_JAVA}) that hold the same topics, groups and messages.
+This page shows how all commands of Apache's `mqadmin` (`rocketmq-tools` 4.9.8 and {NEWEST_JAVA}, as `MQAdminStartup` lists them)
+work with CometMQ's servers. `tests/interop/test_mqadmin.py` ran each command in each way that is listed below, with our
+servers and with Java's (4.9.7, the newest published broker of its line, and {NEWEST_JAVA}) that hold the same topics, groups and
+messages.
 
-*works*: both print the same, field by field but for addresses, times and rates, and keep the same topics, groups,
-offsets and settings afterwards; a note says where they do not. *refused*: our servers refuse the request on purpose,
-with the code and the remark of the note. *local*: the command reads files and asks no server. A dash: the release has
+*works*: with both servers the command prints the same, field by field except for addresses, times and rates, and leaves the same
+topics, groups, offsets and settings; a note names any difference. *refused*: our servers refuse the request on purpose,
+with the code and the remark in the note. *local*: the command reads files and asks no server. A dash: the release has
 no such command.
 """
 
@@ -43,8 +44,8 @@ no such command.
 RUN_HEAD: Final = """
 ## Run as
 
-Words in braces stand for what the test filled in: `{new}` for a name of its own, `{topic}` and `{group}` for a topic that
-a Java consumer of the group had consumed, `{id}` and `{unique}` for ids of a message, `{name}` for the broker's name.
+The test replaced the words in braces: `{new}` by a name of its own, `{topic}` and `{group}` by a topic and a group whose
+Java consumer had consumed the topic, `{id}` and `{unique}` by ids of a message, `{name}` by the broker's name.
 """
 
 
@@ -82,18 +83,18 @@ def _verdict(cases: list[Case]) -> str:
 
 
 def _notes(cases: list[Case]) -> list[str]:
-    """Return what is to be said of a command, each sentence once."""
+    """Return the notes on a command, each one once."""
     notes = []
     for case in cases:
         if case.refused is not None:
             notes.append(f"{int(case.refused)}: {REFUSED[case.refused]}")
         notes += [text for text in (case.note, case.unlike) if text]
         if case.both:
-            notes.append("of the keys those are compared that both have")
+            notes.append("only the keys that both servers have are compared")
         if case.more:
-            notes.append("ours has more fields than Java's, and none is missing")
+            notes.append("ours has all fields of Java's, and more")
         if case.stop_after_lines:
-            notes.append("interrupted where it would run forever")
+            notes.append("the test interrupts it, because it would run forever")
     return list(dict.fromkeys(notes))
 
 

@@ -119,11 +119,13 @@ async def running(
     directory: Path,
     *,
     store: Mapping[str, Any] | None = None,
+    disk: Disk | None = None,
     access: AccessConfig | None = None,
+    clock: BlockingClock | None = None,
     **settings: Any,
 ) -> AsyncIterator[Broker]:
     """Run a broker that has these topics and groups, until the end of the block."""
-    broker = new_broker(directory, store=store, access=access, **settings)
+    broker = new_broker(directory, store=store, disk=disk, access=access, clock=clock, **settings)
     await broker.start()
     try:
         yield broker

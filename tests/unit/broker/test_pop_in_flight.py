@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cometmq.broker.pop import changes as c
+from cometmq.broker.pop.changes import Key
 from cometmq.broker.pop.in_flight import Hidden, InFlight
+from cometmq.broker.pop.table import Table
 
 MINUTE = 60_000
+FEW, MANY, BATCH = 32_000, 1_000_000, 32
+KEY: Key = ("g", "t", 0)
 
 
 def contents(in_flight: InFlight) -> dict[int, tuple[int, int]]:
@@ -106,3 +117,68 @@ def test_messages_that_stay_behind_take_little_memory() -> None:
             assert in_flight.remove(offset, 0)
     assert len(in_flight) == 1_000
     assert in_flight.chunk_count < 20
+
+
+def popped_table(count: int) -> Table:
+    """Return a table of a queue of which `count` messages are in flight, popped in full batches."""
+    table = Table()
+    for begin in range(0, count, BATCH):
+        pop(table, begin)
+    return table
+
+
+def pop(table: Table, begin: int) -> None:
+    table.apply(c.Popped(KEY, begin, begin + MINUTE, begin + BATCH, [begin, BATCH]))
+
+
+def acknowledge(table: Table, offset: int) -> None:
+    table.apply(c.Acknowledged(KEY, offset - offset % BATCH, [offset]))
+    assert table.states[KEY].committed >= 0
+
+
+def steps_of(work: Callable[[], object]) -> int:
+    """Return how many lines of Python some work runs, and how many functions it calls, those in C included."""
+    steps = 0
+
+    def count(*_: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return count
+
+    before = sys.gettrace(), sys.getprofile()
+    sys.settrace(count)
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.settrace(before[0])
+        sys.setprofile(before[1])
+    return steps
+
+
+def test_a_million_in_flight_take_little_memory() -> None:
+    """The limit is 200 MB; an object for each message would keep it, and takes more than this."""
+    tracemalloc.start()
+    try:
+        table = popped_table(MANY)
+        assert table.count == MANY
+        assert tracemalloc.get_traced_memory()[0] < 50_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pop_and_an_acknowledgement_do_as_much_among_a_million_as_among_few() -> None:
+    most: dict[int, tuple[int, int]] = {}
+    for count in (FEW, MANY):
+        table = popped_table(count)
+        # A chunk is of bounded size, and what C does to one is not counted below.
+        chunks = table.states[KEY].hidden.chunk_count
+        assert count / 512 <= chunks <= count / 512 + 1
+        # Messages here and there, and all of some chunks, which are joined or dropped.
+        spread = [*range(7, count, count // 64), *range(count // 2, count // 2 + 2_048)]
+        acknowledged = [steps_of(partial(acknowledge, table, offset)) for offset in spread]
+        pops = [steps_of(partial(pop, table, count + BATCH * each)) for each in range(64)]
+        most[count] = max(pops), max(acknowledged)
+    # They differ by where chunks end. A look at each chunk would be 31 times as much.
+    for few, many in zip(most[FEW], most[MANY], strict=True):
+        assert many < 2 * few < 400

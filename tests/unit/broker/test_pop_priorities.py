@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.pop_peer import CHANGE, POP, Popped, pop_ext, popped
+from tests.integration.pop_peer import ACK, CHANGE, POP, Popped, pop_ext, popped
 from tests.integration.raw_client import properties, send_ext
 from tests.unit.broker.broker_box import GROUP, Client, running
 from tests.waits import until
@@ -16,7 +16,7 @@ from tests.waits import until
 from cometmq.broker.server import Broker
 from cometmq.model import properties as p
 from cometmq.protocol.messages.properties import decode_properties
-from cometmq.protocol.pop.handle import pop_retry_topic, pop_retry_topic_v2
+from cometmq.protocol.pop.handle import mark_of, pop_retry_topic, pop_retry_topic_v2
 
 SEND, PULL, CREATE_TOPIC, UPDATE_GROUP = 10, 11, 17, 200
 LONG = 600_000
@@ -134,7 +134,8 @@ async def test_retries_come_last_or_first(tmp_path: Path, probability: int) -> N
         assert times == ([1, *[0] * 7] if probability else [*[0] * 7, 1])
 
 
-async def test_retries_keep_their_queues(tmp_path: Path) -> None:
+async def test_10350_retries_keep_their_queues(tmp_path: Path) -> None:
+    """A message that failed lost its priority: Java's issue 10350."""
     async with running(
         tmp_path, use_separate_retry_queue=True, pop_from_retry_probability_for_priority=100
     ) as broker:
@@ -168,6 +169,40 @@ async def test_retries_go_to_topics_of_version_2_where_that_is_set(tmp_path: Pat
         assert broker.topics.get(pop_retry_topic(GROUP, "urgent")) is None
         [message] = await pop(client)
         assert (message.handle.mark, message.record.topic) == ("2", "urgent")
+
+
+@pytest.mark.parametrize("was_v2", [True, False])
+async def test_what_failed_before_a_change_of_the_version_is_popped_after_it(
+    tmp_path: Path, was_v2: bool
+) -> None:
+    """Messages in the retry topic of the other version are read, and new failures go to the topic of this one."""
+    topics = pop_retry_topic(GROUP, "urgent"), pop_retry_topic_v2(GROUP, "urgent")
+    async with running(tmp_path, enable_retry_topic_v2=was_v2) as broker:
+        client = Client(broker, host="127.0.0.1")
+        await make(client)
+        for _ in range(3):
+            await send(client, 3)
+        await come_again(client, await pop(client), broker)
+        [held] = await pop(client, maxMsgNums=1, invisibleTime=LONG)
+    old, new = topics[was_v2], topics[not was_v2]
+    async with running(tmp_path, enable_retry_topic_v2=not was_v2) as broker:
+        client = Client(broker, host="127.0.0.1")
+        left = await pop(client)
+        assert [describe(each) for each in left] == [(mark_of(old), "urgent", 1)] * 2
+        for message in (held, left[0]):
+            assert (await client.ask(ACK, message.ext())).code == 0
+        await come_again(client, left[1:], broker)
+        assert (broker.store.max_offset(old, 0), broker.store.max_offset(new, 0)) == (3, 1)
+        [failed] = await pop(client)
+        assert describe(failed) == (mark_of(new), "urgent", 2)
+        assert failed.record.queue_offset == 0
+        assert (await client.ask(ACK, failed.ext())).code == 0
+        assert broker.pops.state.table.count == 0
+
+
+def describe(message: Popped) -> tuple[str, str, int]:
+    """Return from which kind of topic a message came, the topic that it shows, and how often it failed."""
+    return message.handle.mark, message.record.topic, message.record.reconsume_times
 
 
 async def test_a_retry_may_be_shown_with_its_own_topic(tmp_path: Path) -> None:

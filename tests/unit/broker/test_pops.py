@@ -19,11 +19,9 @@ from tests.integration.pop_peer import (
     PEEK,
     POLLING_INFO,
     POP,
-    Popped,
     pop_ext,
     popped,
 )
-from tests.integration.raw_client import send_ext
 from tests.unit.broker.broker_box import (
     GROUP,
     SILENT_GROUP,
@@ -32,6 +30,7 @@ from tests.unit.broker.broker_box import (
     running,
     turns,
 )
+from tests.unit.broker.pop_calls import LONG, RETRY, SHORT, ack, again, fill, pop, seen
 from tests.waits import until
 
 from cometmq.broker.incoming import IncomingMessage
@@ -39,44 +38,20 @@ from cometmq.broker.pop import revival
 from cometmq.broker.pop import state as pop_state
 from cometmq.broker.pop.changes import Hidden, Moved
 from cometmq.broker.refusal import Refused
-from cometmq.broker.server import Broker
 from cometmq.broker.topics.topics import TopicManager
-from cometmq.errors import StoreError, StoreFullError
+from cometmq.errors import StoreFullError
 from cometmq.model import names
 from cometmq.protocol.codes import ResponseCode
-from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.fastjson.dialect import encode_body
 from cometmq.protocol.messages.properties import decode_properties
 from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
-from cometmq.protocol.pop.handle import ORDER_QUEUE, pop_retry_topic
+from cometmq.protocol.pop.handle import ORDER_QUEUE
 from cometmq.runtime.clock import SYSTEM_CLOCK, SteadyClock
 from cometmq.store.get import GetResult
 from cometmq.store.queues.consume_queue import ConsumeQueue
 from cometmq.store.store import MessageStore
 
-SEND = 10
-RETRY = pop_retry_topic(GROUP, "orders")
-LONG, SHORT = 600_000, 40
-EMPTY, FULL = ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL
-
-
-async def fill(client: Client, count: int, **fields: Any) -> None:
-    for number in range(count):
-        answer = await client.ask(SEND, send_ext("orders", **fields), b"%d" % number)
-        assert answer.code == 0, answer.remark
-
-
-async def pop(client: Client, **fields: Any) -> list[Popped]:
-    return popped(await client.ask(POP, pop_ext(**fields)))
-
-
-async def ack(client: Client, message: Popped, **more: Any) -> RemotingCommand:
-    return await client.ask(ACK, message.ext(**more))
-
-
-async def again(client: Client, **fields: Any) -> list[Popped]:
-    """Pop, and wait until there is something."""
-    return popped(await client.ask(POP, pop_ext(pollTime=LONG, **fields)))
+EMPTY = ResponseCode.POLLING_TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -308,8 +283,9 @@ async def test_a_pop_waits_for_a_message_that_it_selects(tmp_path: Path) -> None
         assert b"blue" in message.record.properties.encode()
 
 
-async def test_a_message_that_comes_again_wakes_a_pop(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
+@pytest.mark.parametrize("is_v2", [False, True])
+async def test_a_message_that_comes_again_wakes_a_pop(tmp_path: Path, is_v2: bool) -> None:
+    async with running(tmp_path, enable_retry_topic_v2=is_v2) as broker:
         client = Client(broker)
         await fill(client, 1)
         await pop(client, invisibleTime=SHORT)
@@ -426,13 +402,6 @@ async def test_a_start_finds_what_is_in_flight(tmp_path: Path, rounds: int) -> N
         assert await pop(client) == []
         assert (await ack(client, messages[0])).code == 0
         assert broker.pops.state.table.states[GROUP, "orders", 0].committed == 2
-
-
-def seen(broker: Broker) -> dict[Any, Any]:
-    return {
-        key: (state.committed, list(state.hidden), state.order and state.order.pending)
-        for key, state in broker.pops.state.table.states.items()
-    }
 
 
 async def test_a_reset_gives_popped_messages_again(tmp_path: Path) -> None:
@@ -570,93 +539,6 @@ async def test_a_round_is_written_before_the_file_goes_that_a_start_would_read(
         before = seen(broker)
     async with running(tmp_path) as broker:
         assert seen(broker) == before
-
-
-# Reported bugs of Java's brokers, by the numbers of their issues
-
-
-async def test_7724_the_messages_that_were_selected_come_again(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        client = Client(broker)
-        for number in range(6):
-            await fill(
-                client, 1, queueId=0, properties=f"TAGS\x01{number % 2}\x02KEYS\x01{number}\x02"
-            )
-        assert len(await pop(client, exp="1", invisibleTime=SHORT)) == 3
-        await until(lambda: broker.pops.revival.revived_count == 3)
-        found = [decode_properties(each.record.properties)["KEYS"] for each in await pop(client)]
-        assert found == ["1", "3", "5"]
-
-
-async def test_10985_what_cannot_be_read_now_comes_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running(tmp_path) as broker:
-        client = Client(broker)
-        await fill(client, 1, queueId=0)
-        monkeypatch.setattr(revival, "_PAUSE_MS", 1)
-        get, faults = broker.store.get, 3
-
-        def fails(topic: str, *args: Any, **more: Any) -> GetResult:
-            nonlocal faults
-            if args[2:] == (1,) and faults:
-                faults -= 1
-                raise StoreError("Input/output error")
-            return get(topic, *args, **more)
-
-        assert len(await pop(client, invisibleTime=SHORT)) == 1
-        monkeypatch.setattr(broker.store, "get", fails)
-        await until(lambda: broker.pops.revival.revived_count == 1)
-        assert faults == 0
-        assert [each.body for each in await pop(client)] == [b"0"]
-
-
-async def test_10736_an_acknowledgement_amid_the_reading_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thread reads what is not in memory, and the loop takes acknowledgements meanwhile."""
-    async with running(tmp_path) as broker:
-        client = Client(broker)
-        await fill(client, 2, queueId=0)
-        messages = await pop(client, invisibleTime=SHORT)
-        read = broker.pops.revival._read
-        state = broker.pops.state
-
-        async def acknowledged(*args: Any) -> Any:
-            records = await read(*args)
-            assert (await ack(client, messages[0])).code == 0
-            return records
-
-        monkeypatch.setattr(broker.pops.revival, "_read", acknowledged)
-        await until(lambda: broker.pops.revival.revived_count == 1)
-        assert [each.body for each in await pop(client)] == [b"1"]
-        assert state.table.states[GROUP, "orders", 0].committed == 2
-
-
-async def test_3787_a_renewal_that_comes_too_late_is_refused(tmp_path: Path) -> None:
-    """Java answers with a new handle, by which nothing can be acknowledged."""
-    async with running(tmp_path) as broker:
-        client = Client(broker)
-        await fill(client, 1)
-        (message,) = await pop(client, invisibleTime=SHORT)
-        await until(lambda: broker.pops.revival.revived_count == 1)
-        assert (await client.ask(CHANGE, message.ext(invisibleTime=LONG))).code == 208
-        (again_popped,) = await pop(client)
-        assert (await ack(client, again_popped)).code == 0
-        assert broker.pops.state.table.count == 0
-
-
-async def test_5408_acknowledgements_of_what_was_not_popped_stop_no_offset(tmp_path: Path) -> None:
-    async with running(tmp_path) as broker:
-        client = Client(broker)
-        await fill(client, 4, queueId=0)
-        messages = await pop(client, maxMsgNums=2)
-        popped_ms = messages[0].handle.pop_time
-        entry = BatchAck(GROUP, "orders", "0", 0, 0, 0, popped_ms, LONG, encode_bits(0, range(4)))
-        body = encode_body(BatchAckMessageRequestBody("b", [entry, entry]))
-        assert (await client.ask(BATCH_ACK, {}, body)).code == 0
-        assert broker.pops.state.table.states[GROUP, "orders", 0].committed == 2
-        assert [each.record.queue_offset for each in await pop(client)] == [2, 3]
 
 
 async def test_an_acknowledgement_that_is_asked_for_again_waits_for_the_disk_too(

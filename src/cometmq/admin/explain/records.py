@@ -76,7 +76,7 @@ class Cause(Enum):
     NO_DELETION = "no-deletion"
     RESTART_COST = "restart-cost"
     NO_OTHER_BROKER = "no-other-broker"
-    NOT_REPORTED = "not-told"
+    NOT_REPORTED = "not-reported"
     BROKER_AWAY = "broker-away"
 
 

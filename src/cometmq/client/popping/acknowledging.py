@@ -51,18 +51,22 @@ class Acknowledgements:
         Raises RemotingError, RemoteError, RouteNotFoundError.
         """
         handle = receipt.handle
-        answer = await self._instance.brokers.change_invisible_time(
-            self._address(receipt),
-            ChangeInvisibleTimeRequestHeader(
-                consumer_group=self._group,
-                topic=receipt.real_topic(self._group),
-                queue_id=handle.queue_id,
-                extra_info=handle.encode(),
-                offset=receipt.offset,
-                invisible_time=invisible_ms,
-                keep_handle=keeps_handle or None,
-            ),
+        header = ChangeInvisibleTimeRequestHeader(
+            consumer_group=self._group,
+            topic=receipt.real_topic(self._group),
+            queue_id=handle.queue_id,
+            extra_info=handle.encode(),
+            offset=receipt.offset,
+            invisible_time=invisible_ms,
+            keep_handle=keeps_handle or None,
         )
+        try:
+            answer = await self._instance.brokers.change_invisible_time(
+                self._address(receipt), header
+            )
+        except CometMQError as error:
+            self._instance.report_failure(error, receipt.topic, error.address)
+            raise
         if not answer.pop_time:
             return False
         receipt.handle = handle._replace(
@@ -99,17 +103,15 @@ class Acknowledgements:
                 await self._send_each(address, waiting)
                 return
         except CometMQError as error:
-            for receipt, done in waiting:
-                self._instance.report_failure(error, receipt.topic, None)
-                if not done.done():
-                    done.set_exception(error)
+            self._fail(waiting, error)
         else:
             for _, done in waiting:
                 if not done.done():
                     done.set_result(None)
 
     async def _send_each(self, address: str, waiting: list[_Waiting]) -> None:
-        for receipt, done in waiting:
+        for each in waiting:
+            receipt, done = each
             handle = receipt.handle
             header = AckMessageRequestHeader(
                 consumer_group=self._group,
@@ -121,11 +123,16 @@ class Acknowledgements:
             try:
                 await self._instance.brokers.ack(address, header)
             except CometMQError as error:
-                if not done.done():
-                    done.set_exception(error)
+                self._fail([each], error)
             else:
                 if not done.done():
                     done.set_result(None)
+
+    def _fail(self, waiting: list[_Waiting], error: CometMQError) -> None:
+        for receipt, done in waiting:
+            self._instance.report_failure(error, receipt.topic, error.address)
+            if not done.done():
+                done.set_exception(error)
 
     def _batch(self, waiting: list[_Waiting]) -> BatchAckMessageRequestBody:
         """Return the body for messages of one broker: an entry for all that one pop took of one queue."""

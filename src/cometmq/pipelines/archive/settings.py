@@ -20,33 +20,38 @@ _PATTERN_SIGNS: Final = "*?[]{}\\"
 
 
 class Config(TableSettings, frozen=True, kw_only=True):
-    """topics: names, or topic_pattern: a regular expression that whole topic names match.
+    """topics: the names of the topics, or topic_pattern: a regular expression that matches whole topic
+        names.
 
     path: the archive's directory, which the driver and all workers see under this name; or a URI of
         a file system that Spark reaches through Hadoop, such as s3a://bucket/archive.
     mode: `once` archives what is in the log now, `stream` goes on until it is stopped.
-    interval_s: of a stream: from the beginning of one batch to that of the next.
-    proof_interval_s: of a stream: how often it compacts and proves; it also does so when it ends.
-    max_messages: of a batch. min_partitions: into how many tasks a batch is split at least.
-    store, broker: instead of a cluster, a store directory and the name of the broker that wrote it.
-    fail_on_data_loss: fail where the log no longer has messages that were not archived yet; with
-        false they are noted and the archive goes on behind them.
+    interval_s: in a stream, the time from the beginning of one batch to that of the next.
+    proof_interval_s: in a stream, the time from one compaction and proof to the next; both also come at
+        its end.
+    max_messages: the most messages of a batch. min_partitions: the least number of tasks of a batch.
+    store: the directory of a broker's store, to archive that instead of a cluster.
+    broker: the name of the broker that wrote the store.
+    fail_on_data_loss: fail if the log no longer has messages that were not archived yet; with false
+        they are noted, and the archive goes on after them.
     commit_group: a consumer group for which archived offsets are committed, so that its lag is the
-        archive's.
+        lag of the archive.
     safe_group: a consumer group for which proved offsets are committed after each proof. A broker
-        whose cleanFileWaitsForGroups names it keeps files until they are safe to expire.
+        that names it in cleanFileWaitsForGroups keeps files until they are safe to expire.
     compact_files: an hour with this many small files is compacted; 0 compacts nothing.
     target_file_mb: the size of compacted files; files below half of it are small.
-    work_path: where workers note which messages are gone if `path` is a URI: on a cluster, a
-        directory that they and the driver see; without one such messages fail the run.
-    columns: of the files: `compact` leaves out columns that follow from others (keys, tags and
-        more), `all` writes every column.
+    work_path: if `path` is a URI, the directory in which workers note the messages that the log no
+        longer has; on a cluster, workers and driver must see it. Without it, such messages fail the
+        run.
+    columns: the columns of the files: `compact` leaves out columns that follow from others (keys, tags
+        and more), `all` writes every column.
     verify: `new` proves new files; `all` reads all files again, and compares files whose log may
         have expired with their proofs.
-    publish: have each commit a snapshot of tables in these formats, "iceberg" and "delta".
-    iceberg_catalog: a catalog of PyIceberg's configuration; without one, files in the archive.
-    iceberg_table: the table's name in the catalog, behind that of its namespace.
-    table_history_hours: for how long readers of an old snapshot find its files.
+    publish: make each commit a snapshot of tables in these formats, "iceberg" and "delta".
+    iceberg_catalog: a catalog of PyIceberg's configuration; without one, tables are files in the
+        archive.
+    iceberg_table: the table's name in the catalog, after its namespace.
+    table_history_hours: how many hours the files of an old snapshot are kept for its readers.
     """
 
     path: str

@@ -159,34 +159,35 @@ class SqlSubscription(Settings, frozen=True):
 class Config(Settings, frozen=True):
     """The table [audit].
 
-    topics: which are audited.
-    groups: consumer groups, each of which has to consume all these topics.
+    topics: the topics to audit.
+    groups: consumer groups; each has to consume all these topics.
     stores: store directories by broker name, in place of the cluster's brokers.
-    archive: the directory of the pipeline `archive`, or one of Parquet files with its columns.
-    sent: the senders' own table of what they sent, see Ledger; a path alone will do.
-    consumed: the consumers' own table of what they consumed, in the same form.
+    archive: the directory of the pipeline `archive`, or a directory of Parquet files with the same
+        columns.
+    sent: the senders' own table of sent messages, see Ledger; a path alone is enough.
+    consumed: the consumers' own table of consumed messages, in the same form.
     trace_topic: the topic of clients' traces, which show sends and consumptions where no ledger is
         given.
-    business_key: identifies a message for the application: a Spark SQL expression over its columns
+    business_key: the application's key of a message: a Spark SQL expression over its columns
         ("keys[0]"), or a property's name. No two messages of a topic may have the same.
-    subscriptions: what a group selects: tags ("paid || open") or { sql = "…" }; everything if left
-        out.
+    subscriptions: the messages that a group selects: tags ("paid || open") or { sql = "…" }; all if
+        left out.
     rules: causes that only you know.
-    fail_on: causes that explain a difference, but make the audit fail nevertheless.
-    resend_window_s: how much later a client may send a message again by itself.
-    settle_s: for this long before the cut, events may not be written down everywhere yet.
+    fail_on: causes that explain a difference, but still make the audit fail.
+    resend_window_s: the time within which a client may send a message again by itself.
+    settle_s: the time before the cut in which events may not be recorded everywhere yet.
     delay_levels: messageDelayLevel of the brokers.
-    work_path: a directory that driver and workers see; a temporary one of this machine if left out.
+    work_path: a directory that driver and workers see; if left out, a temporary one of this machine.
     mode: `once` audits what is there now, `stream` goes on until it is stopped.
-    state: of a stream: a directory that driver and workers see, where it keeps what it has judged
-        and what waits.
-    interval_s: of a stream: from the beginning of one round to that of the next.
-    hold_s: of a stream: for this long nothing is judged for good, and no difference counts as
+    state: in a stream, the directory of its verdicts and of the messages that wait; driver and
+        workers see it.
+    interval_s: in a stream, the time from the beginning of one round to that of the next.
+    hold_s: in a stream, the time in which no verdict is final and no difference counts as
         unexplained.
-    patience_s: of a stream: for this long a message that waits to be archived or consumed is judged
+    patience_s: in a stream, for how long a message that waits to be archived or consumed is judged
         again.
-    max_messages: of a round of a stream.
-    keep_days: of a stream: for how many days numbers are kept by hour; older ones are summed up.
+    max_messages: the most messages of a round of a stream.
+    keep_days: in a stream, for how many days numbers are kept by hour; older ones are added up.
     """
 
     topics: list[str]

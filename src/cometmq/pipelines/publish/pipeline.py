@@ -36,9 +36,10 @@ class Config(TableSettings, frozen=True, kw_only=True):
     """path: the directory of the archive, or its URI in S3.
 
     publish: the formats of the tables.
-    iceberg_catalog: a catalog of PyIceberg's configuration; without one, files in the archive.
-    iceberg_table: the table's name in the catalog, behind that of its namespace.
-    table_history_hours: for how long readers of an old snapshot find its files.
+    iceberg_catalog: a catalog of PyIceberg's configuration; without one, tables are files in the
+        archive.
+    iceberg_table: the table's name in the catalog, after its namespace.
+    table_history_hours: how many hours the files of an old snapshot are kept for its readers.
     """
 
     path: str

@@ -67,11 +67,11 @@ _TASKS_PER_CORE: Final = 4
 class Config(Settings, frozen=True):
     """store: the directory of storePathRootDir; the driver and all workers see it at this path.
 
-    target: where the files are built: a directory that is empty or that a killed run left;
-        STORE-rebuilt beside the store if left out.
+    target: the directory in which the files are built, empty or left by a killed run; if left out,
+        STORE-rebuilt beside the store.
     commit_log: the directory of storePathCommitLog, if it is not in the store.
-    broker_conf: the broker's settings; needed for messageDelayLevel, and for sizes other than the
-        defaults that no file in the store shows.
+    broker_conf: the broker's configuration file; needed for messageDelayLevel, and for sizes that are
+        not the defaults and that no file in the store shows.
     install: put the built directories into the store, and the former ones into target/replaced.
     """
 

@@ -50,19 +50,19 @@ _COUNTED: Final = ("store_time",)
 
 class Config(Settings, frozen=True, kw_only=True):
     """group: the group of the dead letters.
-    topics: only letters that came from these topics. reasons: only letters for one of these
-        reasons.
+    topics: only letters that came from these topics.
+    reasons: only letters with one of these reasons.
     reason_property: the property in which the application says why it gave up; without it, a
         letter's reason is the number of attempts.
-    send: send the chosen ones; false only shows what there is.
-    to: `topic`, where all groups of the topic see them, or `group`, the group's retry topic. Do not
-        use `group` for a group that consumes in order: brokers put what comes there among its dead
-        letters again.
-    id: names this redrive: under one id no letter is sent twice. state: the directory that
-        remembers it.
-    rate: letters a second, of the whole job.
-    keep_days: ledgers of other ids that were finished longer ago are dropped from `state`; 0 keeps
-        them all.
+    send: send the chosen letters; false only shows what there is.
+    to: `topic` sends the letters to their topic, where all its groups see them, `group` to the
+        group's retry topic. Do not use `group` for a group that consumes in order: brokers make such
+        letters dead letters again.
+    id: the name of this redrive: under one id no letter is sent twice.
+    state: the directory that keeps the ledger of sent letters.
+    rate: the most letters a second of the whole job.
+    keep_days: for how many days `state` keeps the ledgers of other ids after they were finished; 0
+        keeps them all.
 
     Selection has further keys; its times are those at which letters became dead letters.
     """

@@ -59,20 +59,21 @@ _SHOWN: Final = (
 
 
 class Config(Settings, frozen=True, kw_only=True):
-    """archive: the directory of an archive, where messages are read from.
+    """archive: the directory of the archive from which messages are read.
     store: instead of an archive, the directory of a broker's store. broker: the name of that
         store's broker.
-    topics: where the messages come from; queues: some of their queues, as `orders@broker-a:0`.
+    topics: the topics from which the messages come.
+    queues: only these queues of the topics, such as `orders@broker-a:0`.
     to: the topic to send to; without it each message goes to the topic that it came from.
-    id: names this replay: under one id nothing is sent twice. state: the directory that remembers
-        it.
-    rate: messages a second, of the whole job.
-    keep_days: ledgers of other ids that were finished longer ago are dropped from `state`; 0 keeps
-        them all.
+    id: the name of this replay: under one id nothing is sent twice.
+    state: the directory that keeps the ledger of sent messages.
+    rate: the most messages a second of the whole job.
+    keep_days: for how many days `state` keeps the ledgers of other ids after they were finished; 0
+        keeps them all.
     dry_run: count and show what would be sent, and send nothing.
-    delivery: with at-least-once no locks are taken: messages may come twice if two attempts at the
-        same work live at the same time, or if one was killed while sending.
-    chunk_messages: about how many messages are finished before the next ones are begun.
+    delivery: at-least-once takes no locks: messages may come twice if two attempts at the same work
+        run at the same time, or if one is killed while it sends.
+    chunk_messages: the approximate number of messages that are finished before the next ones begin.
 
     Selection has further keys.
     """

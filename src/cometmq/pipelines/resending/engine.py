@@ -29,11 +29,11 @@ _MOST_DAYS: Final = 36_500
 
 
 class Settings(Selection, frozen=True, kw_only=True):
-    """id: names this job: under one id nothing is sent twice. state: the directory that remembers
-        it.
-    rate: messages a second, of the whole job.
-    keep_days: ledgers of other ids that were finished longer ago are dropped from `state`; 0 keeps
-        them all.
+    """id: the name of this job: under one id nothing is sent twice.
+    state: the directory that keeps the ledger of sent messages.
+    rate: the most messages a second of the whole job.
+    keep_days: for how many days `state` keeps the ledgers of other ids after they were finished; 0
+        keeps them all.
 
     Selection has further keys.
     """

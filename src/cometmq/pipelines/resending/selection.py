@@ -12,9 +12,9 @@ from cometmq.spark.rows.columns import COLUMNS, columns_in
 
 
 class Selection(Settings, frozen=True):
-    """since, until: by the time of storing, from the first moment to before the second, written as
-        TOML times with a zone: 2026-11-20T16:00:00Z.
-    tags: one of them. keys: one of a message's keys is one of them.
+    """since: the first store time, a TOML time with a zone: 2026-11-20T16:00:00Z.
+    until: the store time before which the selection ends, written in the same way.
+    tags: only messages with one of these tags. keys: only messages with one of these keys.
     where: a condition in Spark's SQL over the columns (docs/spark.md), for example
         `properties['region'] = 'eu-west' AND size(keys) > 0`.
     """

@@ -32,7 +32,7 @@ _HIGHEST_PORT: Final = 65535
 class Config(TableSettings, frozen=True, kw_only=True):
     """path: the directory of the archive whose files the tables name.
 
-    topics: names, or topic_pattern: a regular expression that matches whole topic names, including
+    topics: the names of the topics, or topic_pattern: a regular expression that matches whole topic names, including
         those of topics that appear later.
     freshness: the age at which a message should be in the tables, such as "30s" or "1m". A batch begins
         after each half of it; proofs and compactions come after each ten times the freshness.
@@ -42,19 +42,20 @@ class Config(TableSettings, frozen=True, kw_only=True):
     commit_group: a consumer group for which archived offsets are committed, so that its lag is the lag
         of the tables.
     safe_group: a consumer group for which proved offsets are committed after each proof.
-    fail_on_data_loss: fail where the log no longer has messages that were not archived yet; with
-        false they are noted and the service goes on behind them.
+    fail_on_data_loss: fail if the log no longer has messages that were not archived yet; with false
+        they are noted, and the service goes on after them.
     compact_files: an hour with this many small files is compacted; 0 compacts nothing.
     target_file_mb: the size of compacted files; files below half of it are small.
     columns: the columns of the files: `compact` leaves out columns that follow from others, `all`
         writes every column.
     metrics: the host and port of the metrics for Prometheus, such as "127.0.0.1:9405"; none if left out.
-    max_restarts: the most restarts in a row; the next end of the driver ends the service. A driver that
-        ran for ten minutes resets the count.
+    max_restarts: the most restarts in a row; after them, the next end of the driver ends the service. A
+        driver that ran for ten minutes resets the count.
     stalled_after: a driver that shows no progress for this long is killed and started again.
-    iceberg_catalog: a catalog of PyIceberg's configuration; without one, files in the archive.
-    iceberg_table: the table's name in the catalog, behind that of its namespace.
-    table_history_hours: for how long readers of an old snapshot find its files.
+    iceberg_catalog: a catalog of PyIceberg's configuration; without one, tables are files in the
+        archive.
+    iceberg_table: the table's name in the catalog, after its namespace.
+    table_history_hours: how many hours the files of an old snapshot are kept for its readers.
     """
 
     path: str

@@ -51,14 +51,14 @@ class Config(Settings, frozen=True):
     """The table [trace].
 
     trace_topic: the topic to which clients write traces.
-    topics: topics to read, too, for the times of storing; then only events of these topics count.
+    topics: topics to read as well, for their store times; then only events of these topics count.
     stores: store directories by broker name, in place of the cluster's brokers.
     archive: the directory of an archive, in place of both; it must have the trace topic.
-    slowest: how many messages of each measure are listed.
-    failed: how many failures are listed.
+    slowest: the number of slowest messages to list for each measure.
+    failed: the number of failures to list.
     limits: times in ms that must not be exceeded, by measure and percentile: { "produce.p99" = 50
         }; the report fails if any topic and group exceeds one.
-    work_path: a directory that driver and workers see; a temporary one of this machine if left out.
+    work_path: a directory that driver and workers see; if left out, a temporary one of this machine.
     """
 
     trace_topic: str = TRACE_TOPIC

@@ -19,6 +19,7 @@ from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.proxy.wire.messages import to_wire
 from cometmq.proxy.wire.names import group_of, topic_of
 from cometmq.proxy.wire.statuses import RefusedError, ok, status
+from cometmq.proxy.wire.times import milliseconds_of
 
 _ANSWER_S: Final = 5.0
 _WAY_BACK_S: Final = 0.5
@@ -110,7 +111,7 @@ class OffsetCalls:
         elif request.query_offset_policy == wire.END:
             offset = await brokers.max_offset(address, queue)
         elif request.HasField("timestamp"):
-            at_ms = request.timestamp.ToMilliseconds()
+            at_ms = milliseconds_of(request.timestamp, "timestamp", wire.BAD_REQUEST)
             offset = await brokers.search_offset(address, queue, at_ms)
         else:
             raise RefusedError(

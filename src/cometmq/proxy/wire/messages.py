@@ -12,6 +12,7 @@ from cometmq.model.sysflag import COMPRESSED, TRANSACTION_COMMIT, TRANSACTION_MA
 from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.proxy.wire.statuses import RefusedError
+from cometmq.proxy.wire.times import milliseconds_of
 
 BORN_HOST: Final = "__BORNHOST"
 BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
@@ -186,7 +187,8 @@ def _set_origin(properties: dict[str, str], system: wire.SystemProperties) -> No
     if system.born_host:
         properties[BORN_HOST] = _text(system.born_host, wire.BAD_REQUEST, "born host")
     if system.HasField("born_timestamp"):
-        properties[BORN_TIMESTAMP] = str(system.born_timestamp.ToMilliseconds())
+        born_ms = milliseconds_of(system.born_timestamp, "born timestamp", wire.BAD_REQUEST)
+        properties[BORN_TIMESTAMP] = str(born_ms)
     if system.trace_context:
         properties[TRACE_CONTEXT] = _text(system.trace_context, wire.BAD_REQUEST, "trace context")
     if system.delivery_attempt > 1:
@@ -195,7 +197,9 @@ def _set_origin(properties: dict[str, str], system: wire.SystemProperties) -> No
 
 def _delivery_ms(system: wire.SystemProperties, now_ms: int, settings: ProxySettings) -> int:
     most_ms = settings.max_delay_time_mills
-    at_ms: int = system.delivery_timestamp.ToMilliseconds()
+    at_ms = milliseconds_of(
+        system.delivery_timestamp, "delivery time of the message", wire.ILLEGAL_DELIVERY_TIME
+    )
     if at_ms - now_ms > most_ms:
         raise RefusedError(
             wire.ILLEGAL_DELIVERY_TIME,

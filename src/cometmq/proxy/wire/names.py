@@ -40,9 +40,3 @@ def _wrapped(resource: wire.Resource) -> str:
     if namespace and not name.startswith(f"{namespace}%"):
         return f"{namespace}%{name}"
     return name
-
-
-def unwrapped(resource: wire.Resource, name: str) -> str:
-    """Return the topic or group `name` as the client that sent `resource` spells it."""
-    namespace = resource.resource_namespace
-    return name.removeprefix(f"{namespace}%") if namespace else name

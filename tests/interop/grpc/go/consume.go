@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 )
 
 // consume runs a push consumer that prints every message until standard input closes. Of `fail-times`,
-// which take turns by a message's index, each says how often the message fails.
+// which take turns by a message's index, each says how often the message fails, of `delay-ms`, which do the
+// same, for how long the listener works.
 func consume(args arguments) error {
 	member := args.text("member", "member")
 	var count atomic.Int64
@@ -25,7 +27,8 @@ func consume(args arguments) error {
 				e["member"] = member
 				e.print("message")
 				count.Add(1)
-				time.Sleep(time.Duration(args.number("delay-ms", 0)) * time.Millisecond)
+				delay, _ := strconv.Atoi(args.inTurn("delay-ms", indexOf(message)))
+				time.Sleep(time.Duration(delay) * time.Millisecond)
 				if args.fails(message) {
 					return rocketmq.FAILURE
 				}

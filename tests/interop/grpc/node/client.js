@@ -170,7 +170,7 @@ async function consume(args) {
       async consume(view) {
         print('message', { member, ...fields(view) });
         received++;
-        await sleep(Number(args['delay-ms'] || 0));
+        await sleep(Number(inTurn(args['delay-ms'], Number(view.properties.get('index')))));
         return fails(args, view) ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
       },
     },

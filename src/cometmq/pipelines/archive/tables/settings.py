@@ -25,9 +25,10 @@ _SIGNS: Final = "%?#"
 class TableSettings(Settings, frozen=True):
     """publish: the formats of the tables.
 
-    iceberg_catalog: a catalog of PyIceberg's configuration; without one, files in the archive.
-    iceberg_table: the table's name in the catalog, behind that of its namespace.
-    table_history_hours: for how long readers of an old snapshot find its files.
+    iceberg_catalog: a catalog of PyIceberg's configuration; without one, tables are files in the
+        archive.
+    iceberg_table: the table's name in the catalog, after its namespace.
+    table_history_hours: how many hours the files of an old snapshot are kept for its readers.
     """
 
     publish: list[Format] = msgspec.field(default_factory=list)

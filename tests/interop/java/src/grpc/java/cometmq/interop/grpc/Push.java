@@ -11,7 +11,8 @@ import org.apache.rocketmq.client.apis.message.MessageView;
 
 /**
  * A push consumer that prints every message until the line that ends the scenario. Of
- * {@code fail-times}, which take turns by a message's index, each says how often the message fails.
+ * {@code fail-times}, which take turns by a message's index, each says how often the message fails, of
+ * {@code delay-ms}, which do the same, for how long the listener works.
  */
 final class Push {
     private final Main args;
@@ -31,7 +32,7 @@ final class Push {
                 .setMessageListener(message -> {
                     new Line("message").with("member", member).with(message).print();
                     received.incrementAndGet();
-                    pause();
+                    pause(message);
                     return fails(args, message) ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
                 }).build()) {
             new Line("started").with("member", member).print();
@@ -40,12 +41,17 @@ final class Push {
         new Line("summary").with("received", received.get()).print();
     }
 
-    private void pause() {
+    private void pause(MessageView message) {
+        String delayMs = args.inTurn("delay-ms", indexOf(message));
         try {
-            Thread.sleep(args.number("delay-ms", 0));
+            Thread.sleep(delayMs.isEmpty() ? 0 : Long.parseLong(delayMs));
         } catch (InterruptedException stopped) {
             Thread.currentThread().interrupt();
         }
+    }
+
+    private static int indexOf(MessageView message) {
+        return Integer.parseInt(message.getProperties().getOrDefault("index", "0"));
     }
 
     static FilterExpression filter(Main args) {
@@ -54,8 +60,7 @@ final class Push {
     }
 
     static boolean fails(Main args, MessageView message) {
-        int index = Integer.parseInt(message.getProperties().getOrDefault("index", "0"));
-        String times = args.inTurn("fail-times", index);
+        String times = args.inTurn("fail-times", indexOf(message));
         return message.getDeliveryAttempt() <= (times.isEmpty() ? 0 : Integer.parseInt(times));
     }
 }

@@ -9,7 +9,8 @@ import org.apache.rocketmq.client.apis.message.MessageView;
 /**
  * A simple consumer that receives until it has acknowledged {@code expected} messages. Of
  * {@code fail-times}, which take turns by a message's index, each says how often the message is made
- * visible again after {@code hide-s} in place of an acknowledgement.
+ * visible again after {@code hide-s} in place of an acknowledgement. With {@code extend-s} each other
+ * message is hidden for so long anew, and held for {@code hold-ms}, before its acknowledgement.
  */
 final class Receive {
     private final Main args;
@@ -36,11 +37,16 @@ final class Receive {
                     if (Push.fails(args, message)) {
                         consumer.changeInvisibleDuration(
                             message, Duration.ofSeconds(args.number("hide-s", 1)));
-                    } else {
-                        consumer.ack(message);
-                        new Line("acknowledged").with("msgId", message.getMessageId()).print();
-                        done++;
+                        continue;
                     }
+                    if (args.number("extend-s", 0) > 0) {
+                        consumer.changeInvisibleDuration(
+                            message, Duration.ofSeconds(args.number("extend-s", 0)));
+                        Thread.sleep(args.number("hold-ms", 0));
+                    }
+                    consumer.ack(message);
+                    new Line("acknowledged").with("msgId", message.getMessageId()).print();
+                    done++;
                 }
             }
         }

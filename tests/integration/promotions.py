@@ -1,0 +1,44 @@
+"""Lose a master in virtual time, and make its slave the master by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from tests.waits import until
+
+from cometmq.testing import Cluster
+
+MASTER: Final = "broker-a"
+SLAVE: Final = "broker-a-slave-1"
+
+Story = Callable[[Cluster], Coroutine[Any, Any, Any]]
+
+
+def play(story: Story, *, role: str = "SYNC_MASTER", seed: int = 7, **properties: str) -> Any:
+    """Run a story on a cluster of a master and a slave, in virtual time."""
+    given = {"defaultTopicQueueNums": "4", "metricsExporterType": "DISABLE", **properties}
+    with Cluster(
+        clock="virtual", slaves=1, seed=seed, master_role=role, properties=given
+    ) as cluster:
+        return cluster.run(story(cluster))
+
+
+async def in_step(cluster: Cluster) -> None:
+    """Return when the slave has all that its master has."""
+    copies = cluster.broker(MASTER).copies.master
+    assert copies is not None
+    await until(copies.slaves_in_step, pause_s=0.1)
+
+
+async def switch(cluster: Cluster, how: str) -> None:
+    """Lose the master and make the slave the master, after an end of its own."""
+    cluster.kill(MASTER)
+    if how == "kill":
+        cluster.kill(SLAVE)
+    elif how == "power_off":
+        # What no disk has by then is lost, in any role.
+        store = cluster.broker(SLAVE).store
+        await until(lambda: store.flushed_offset >= store.commit_log.end, pause_s=0.01)
+        cluster.power_off(SLAVE)
+    await cluster.promote(SLAVE)
