@@ -253,6 +253,7 @@ _GROUPS = Dashboard(
         "Popped": [
             Panel("Popped and not acknowledged", {"{{consumer_group}} {{topic}}": top("sum by (consumer_group, topic) (cometmq_pop_inflight_messages{%})")}, "Many: the listeners are slow, or members are gone."),
             Panel("Time since the first of them was popped", {"{{consumer_group}} {{topic}}": top("max by (consumer_group, topic) (cometmq_pop_oldest_age_seconds{%})")}),
+            Panel("Delivered again too late", {"{{consumer_group}} {{topic}}": top("max by (consumer_group, topic) (cometmq_pop_revive_late_seconds{%})")}, "How long the message that waits longest has been due. More than a few seconds: the broker's log says why the messages are not copied to the retry topic."),
             Panel("Delivered again", {"{{consumer_group}} {{topic}}": top(rate("rocketmq_pop_revive_retry_messages_total", "consumer_group, topic"))}),
         ],
         "Work": [

@@ -40,7 +40,6 @@ REASONS: Final[dict[str, tuple[str, frozenset[str]]]] = {
             "stands for a broker before 5.0",
         ),
         ("integration/test_metrics.py", "_open_store", "a start stands still in the middle"),
-        ("integration/test_proxy.py", "_renew _renewed", "a renewal comes at a chosen moment"),
         (
             "integration/test_proxy_admin.py",
             "_peer_of _unregister",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.console.running import Visitor
+from tests.waits import eventually
 
-from cometmq import AdminClient, Message, Producer
+from cometmq import AdminClient, Message, Producer, SimpleConsumer
 from cometmq.testing import Cluster
 
 
@@ -39,6 +40,34 @@ def test_a_message_is_followed(cluster: Cluster, admin: AdminClient, reader: Vis
         sent = producer.send(Message("why-message", b"one"))
     page = reader.get("/why/message", id=sent.msg_id, topic="why-message")
     assert "no-group" in page.text
+
+
+def test_a_message_that_a_simple_consumer_holds_says_until_when_by_whom_and_which_delivery(
+    cluster: Cluster, admin: AdminClient, reader: Visitor
+) -> None:
+    topic, group = "why-held", "why-holders"
+    admin.topics.create(topic)
+    with Producer("why-shop", namesrv=cluster.namesrv) as producer:
+        sent = producer.send(Message(topic, b"one"))
+    consumer = SimpleConsumer(group, namesrv=cluster.namesrv, invisible_ms=600_000)
+    consumer.subscribe(topic)
+
+    def shown() -> str:
+        return reader.get("/why/message", id=sent.msg_id, topic=topic, group=group).text
+
+    with consumer:
+        (message,) = consumer.receive()
+        # The broker knows the client's id from its heartbeat.
+        held = f"held by client {consumer.client_id}, delivery"
+        text = eventually(shown, lambda text: f"{held} 1" in text)
+        assert f"group {group} has popped the message: invisible until" in text
+        message.nack(0)
+        (message,) = consumer.receive(wait_ms=10_000)
+        text = eventually(shown, lambda text: f"{held} 2" in text)
+        assert "invisible until" in text
+        message.ack()
+        text = eventually(shown, lambda text: "invisible until" not in text)
+        assert f"group {group} has acknowledged" in text
 
 
 def test_a_write_is_judged_by_its_size(admin: AdminClient, reader: Visitor) -> None:

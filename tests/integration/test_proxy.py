@@ -593,22 +593,6 @@ async def test_handles_that_are_none_or_expired_are_refused(client: Client) -> N
     assert answer.status.code == wire.BAD_REQUEST
 
 
-async def test_a_message_of_a_client_that_consumes_is_renewed(client: Client, proxy: Proxy) -> None:
-    await client.consume("normal")
-    await client.send(message_to("normal"))
-    (message,) = await client.receive("normal", auto_renew=True)
-    ((_, renewed),) = proxy.handles._renewed.items()
-    before = renewed.receipt.handle
-    renewed.receipt.handle = before._replace(
-        invisible_time=5_000
-    )  # as if its time were nearly over
-    renewed.receipt.handle = before
-    await proxy.handles._renew(next(iter(proxy.handles._renewed)), renewed, before.pop_time)
-    assert renewed.receipt.handle.encode() != before.encode()
-    assert (await client.ack(message)).status.code == wire.OK
-    assert len(proxy.handles) == 0
-
-
 async def test_what_a_lost_client_consumed_comes_again(client: Client, proxy: Proxy) -> None:
     await client.consume("normal")
     await client.send(message_to("normal"))

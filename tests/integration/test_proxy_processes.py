@@ -16,12 +16,15 @@ import grpc
 import grpc.aio
 import pytest
 from tests.integration.test_proxy import Client, message_to
-from tests.waits import PROCESS_WAIT_S, WAIT_S, eventually
+from tests.waits import PROCESS_WAIT_S, WAIT_S, eventually, until
 
 from cometmq.aio import AdminClient
+from cometmq.protocol.pop.handle import PopHandle
 from cometmq.proxy.configuration.config import ProxyConfig
+from cometmq.proxy.configuration.keys import ProxySettings
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
+from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.testing import Cluster
 from cometmq.testing.ports import HeldPort
 
@@ -168,8 +171,8 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield cluster
 
 
-async def _proxy(cluster: Cluster) -> Proxy:
-    proxy = Proxy(ProxyConfig([cluster.namesrv], port=0))
+async def _proxy(cluster: Cluster, settings: ProxySettings | None = None) -> Proxy:
+    proxy = Proxy(ProxyConfig([cluster.namesrv], port=0, settings=settings or ProxySettings()))
     await proxy.start()
     return proxy
 
@@ -221,6 +224,37 @@ async def test_a_client_that_opens_its_stream_again_keeps_its_messages(cluster: 
     client.stream.cancel()
     await client.channel.close()
     await proxy.close()
+
+
+async def test_a_handle_that_a_stopped_proxy_has_renewed_is_good_at_the_next_one(
+    cluster: Cluster,
+) -> None:
+    # The least time for which messages may be hidden, so that the handle's own time is over soon.
+    settings = ProxySettings(default_invisible_time_mills=11_000, renew_schedule_period_millis=100)
+    first, second = await _proxy(cluster, settings), await _proxy(cluster)
+    here, there = Client(first.port), Client(second.port)
+    await here.consume("normal")
+    await here.send(message_to("normal"))
+    messages: list[wire.Message] = []
+    async with asyncio.timeout(WAIT_S):
+        while not messages:
+            messages = await here.receive("normal", auto_renew=True)
+    await until(lambda: first.handles.outcomes["renewed"] == 1)
+    await first.close()
+    assert first.handles.outcomes["renewed"] == 2
+    handle = PopHandle.decode(messages[0].system_properties.receipt_handle)
+    await until(
+        lambda: SYSTEM_CLOCK.now_ms() > handle.pop_time + handle.invisible_time, wait_s=WAIT_S + 11
+    )
+    assert (await there.ack(messages[0])).status.code == wire.OK
+    async with AdminClient(namesrv=cluster.namesrv) as admin:
+        (progress,) = await admin.groups.popped("billing") or []
+    assert (progress.in_flight, progress.revived_count) == (0, 0)
+    answer = await there.ack(messages[0])
+    assert answer.status.code == wire.INVALID_RECEIPT_HANDLE
+    for client in (here, there):
+        await client.channel.close()
+    await second.close()
 
 
 # A call that was under way when its server stopped is cancelled.

@@ -382,7 +382,8 @@ POP_RETRIES: Final = _declare(
 )  # fmt: skip
 POP_REVIVE_LATE: Final = _declare(
     "cometmq_pop_revive_late_seconds", _G, "seconds",
-    "How long the message that waits longest has been due to be delivered again; 0 without any.",
+    "How long the group's message that waits longest has been due to be delivered again; 0 without any.",
+    "consumer_group", "topic", "is_system",
 )  # fmt: skip
 QUEUE_LAG_MESSAGES: Final = _declare(
     "cometmq_consumer_queue_lag_messages", _G, "messages",

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _EXPIRE_S: Final = 10.0
+# The last renewals get at least so much time, if calls that did not end took all there was.
+_LEAST_LEAVE_S: Final = 1.0
 # How long a connection may take to begin HTTP/2, and how long it may have no call (Java:
 # grpcClientIdleTimeMills).
 _PREFACE_MS: Final = 20_000
@@ -193,7 +195,7 @@ class Proxy:
             calls,
         )
         transactions.clients = clients
-        self.handles = handles = Handles(instance, clients, settings)
+        self.handles = handles = Handles(instance, metadata, clients, settings)
         self.receives = Receives(instance, metadata, clients, handles, self._tasks, settings)
         sends = Sends(instance, metadata, transactions, settings)
         handlers = self._handlers(metadata, transactions, sends)
@@ -285,7 +287,7 @@ class Proxy:
         return handlers
 
     async def close(self) -> None:
-        """Have clients reconnect elsewhere, let receives end, then stop. Handles stay valid until they expire."""
+        """Have clients reconnect elsewhere, let receives end, renew handles once more, then stop."""
         if self._server is None:
             return
         if self.monitoring is not None:
@@ -294,9 +296,12 @@ class Proxy:
         self.clients.drain()
         server, self._server = self._server, None
         drain_s = self.config.drain_s
-        await server.stop(
-            self.config.settings.grpc_shutdown_time_seconds if drain_s is None else drain_s
-        )
+        if drain_s is None:
+            drain_s = self.config.settings.grpc_shutdown_time_seconds
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + drain_s
+        await server.stop(drain_s)
+        await self.handles.leave(max(end_s - loop.time(), _LEAST_LEAVE_S))
         await self.front.close()
         if self.monitoring is not None:
             await self.monitoring.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.interop.mqadmin.case import NOTHING, Case, Scenario
-from tests.interop.mqadmin.cases_messages import MESSAGES, OFFSETS
+from tests.interop.mqadmin.cases_messages import MESSAGES, OFFSETS, POPPED
 from tests.interop.mqadmin.cases_metadata import GROUPS, SETTINGS, TOPICS
 from tests.interop.mqadmin.cases_servers import CLIENTS, REFUSED_ON_PURPOSE, SERVERS
 from tests.interop.mqadmin.cases_unknown import UNKNOWN
@@ -16,7 +16,7 @@ from cometmq.protocol.refused_requests import REFUSED
 
 RELEASES: Final = {4: "4.9.8", 5: NEWEST_JAVA}
 SCENARIOS: Final[tuple[Scenario, ...]] = (
-    *(TOPICS, GROUPS, SETTINGS, MESSAGES, OFFSETS, CLIENTS, SERVERS),
+    *(TOPICS, GROUPS, SETTINGS, MESSAGES, OFFSETS, POPPED, CLIENTS, SERVERS),
     *(UNKNOWN, REFUSED_ON_PURPOSE),
 )
 # It ends neither by itself nor when it is interrupted, so it runs in a process of its own.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.integration.pop_peer import ACK, CHANGE, POP, pop_ext, popped
 from tests.integration.raw_client import send_ext
@@ -13,14 +15,18 @@ from tests.waits import until
 from cometmq.broker.metrics.pops import PopMessages
 from cometmq.broker.metrics.series import PairSlots
 from cometmq.broker.server import Broker
+from cometmq.errors import StoreFullError
 from cometmq.metrics.catalogue import BASE_LABELS
 from cometmq.metrics.exposition import Exposition
+from cometmq.protocol.pop.handle import pop_retry_topic
+from cometmq.store.queues.consume_queue import ConsumeQueue
 
 SEND, CONSUME_STATS = 10, 208
+RETRY = pop_retry_topic(GROUP, "orders")
 
 
-def scrape(broker: Broker) -> dict[str, float]:
-    """Return what the group has in each metric, in those that are by group and in the one that is not."""
+def scrape(broker: Broker, group: str = GROUP) -> dict[str, float]:
+    """Return what a group has in each metric."""
     pairs = PairSlots()
     pairs.begin(10)
     out = Exposition(dict.fromkeys(BASE_LABELS, "x"))
@@ -29,9 +35,9 @@ def scrape(broker: Broker) -> dict[str, float]:
     found = {}
     for family in text_string_to_metric_families(out.text().decode()):
         for sample in family.samples:
-            assert sample.labels.get("consumer_group", GROUP) == GROUP
-            assert sample.labels.get("topic", "orders") == "orders"
-            found[sample.name] = sample.value
+            assert sample.labels["topic"] == "orders"
+            if sample.labels["consumer_group"] == group:
+                found[sample.name] = sample.value
     return found
 
 
@@ -54,6 +60,38 @@ async def test_what_a_group_has_in_flight_is_told_with_its_retries(tmp_path: Pat
         # One of them in the retry topic.
         assert reported["cometmq_pop_inflight_messages"] == 3
         assert reported["rocketmq_pop_revive_retry_messages_total"] == 1
+
+
+async def test_a_revival_that_is_held_up_is_late_in_its_own_group_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try hides the messages for a second more, and nothing was ever later than that."""
+    late = "cometmq_pop_revive_late_seconds"
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        await client.ask(SEND, send_ext("orders", queueId=0), b"x")
+        append = broker.store.append
+
+        def full(queue: ConsumeQueue, *args: Any, **more: Any) -> tuple[int, int]:
+            if queue.topic == RETRY:
+                raise StoreFullError("the disk is full")
+            return append(queue, *args, **more)
+
+        monkeypatch.setattr(broker.store, "append", full)
+        for group, hidden_ms in ((GROUP, 40), ("other", 600_000)):
+            ext = pop_ext(consumerGroup=group, invisibleTime=hidden_ms)
+            assert len(popped(await client.ask(POP, ext), group)) == 1
+        await until(lambda: scrape(broker)[late] > 2.2, wait_s=20)
+        assert scrape(broker, "other")[late] == 0
+        assert scrape(broker)["cometmq_pop_inflight_messages"] == 1
+
+        monkeypatch.setattr(broker.store, "append", append)
+        await until(lambda: scrape(broker)[late] == 0)
+        assert scrape(broker)["rocketmq_pop_revive_retry_messages_total"] == 1
+        # The next message of the queue is late by its own time.
+        await client.ask(SEND, send_ext("orders", queueId=0), b"y")
+        await client.ask(POP, pop_ext(queueId=0))
+        assert scrape(broker)[late] == 0
 
 
 async def test_progress_says_after_a_start_too_up_to_where_a_group_has_popped(

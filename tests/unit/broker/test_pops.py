@@ -175,6 +175,31 @@ async def test_a_message_is_hidden_for_longer_by_a_new_handle(tmp_path: Path) ->
         assert broker.pops.state.table.count == 0
 
 
+async def test_a_message_is_hidden_for_longer_and_keeps_its_handle_if_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as broker:
+        client = Client(broker)
+        await fill(client, 2, queueId=0)
+        first, second = await pop(client, invisibleTime=LONG)
+        for message in (first, second):
+            ext = message.ext(invisibleTime=2 * LONG, keepHandle="true")
+            answer = await client.ask(CHANGE, ext)
+            assert answer.ext["popTime"] == str(message.handle.pop_time)
+            assert int(answer.ext["invisibleTime"]) >= 2 * LONG
+        hidden = broker.pops.state.table.states[GROUP, "orders", 0].hidden
+        assert min(each.until_ms for each in hidden) >= first.handle.pop_time + 2 * LONG
+        assert (await ack(client, first)).code == 0
+        assert [each.offset for each in hidden] == [1]
+        # A consumer that hides it for longer gets a new handle, and the old one is dead.
+        answer = await client.ask(CHANGE, second.ext(invisibleTime=LONG))
+        assert answer.ext["popTime"] != str(second.handle.pop_time)
+        await ack(client, second)
+        assert len(hidden) == 1
+        again = await client.ask(CHANGE, second.ext(invisibleTime=LONG, keepHandle="true"))
+        assert again.code == 208
+
+
 async def test_a_message_that_failed_comes_again_when_its_consumer_says(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = Client(broker)

@@ -92,7 +92,7 @@ class AckHandler:
     def change(
         self, connection: Connection, request: Request[ChangeInvisibleTimeRequestHeader]
     ) -> RemotingCommand | None:
-        """Hide a message for `invisible_time` ms from now on."""
+        """Hide a message for `invisible_time` ms from now on. The handle changes, unless `keep_handle` is set."""
         header = request.header
         if header.suspend:
             raise Refused(
@@ -135,14 +135,13 @@ class AckHandler:
                 "flight by this handle: it was acknowledged, or its time was over and it is delivered again",
             )
         # Two handles of a message must not have the same time.
-        since_ms = max(now_ms, known.popped_ms + 1)
-        until_ms = since_ms + header.invisible_time
+        until_ms = max(now_ms, known.popped_ms + 1) + header.invisible_time
+        since_ms = known.popped_ms if header.keep_handle else until_ms - header.invisible_time
         change = c.Hidden(key, header.offset, known.popped_ms, since_ms, until_ms)
-        answer = ChangeInvisibleTimeResponseHeader(
-            since_ms, header.invisible_time, handle.revive_qid
-        )
+        answer = ChangeInvisibleTimeResponseHeader(since_ms, until_ms - since_ms, handle.revive_qid)
         made = self._answer(connection, request, [change], answer)
-        self._holders.note(key, since_ms, header.offset, connection.peer)
+        if not header.keep_handle:
+            self._holders.note(key, since_ms, header.offset, connection.peer)
         return made
 
     def _of_batch(self, entry: BatchAck) -> AnyChange | None:

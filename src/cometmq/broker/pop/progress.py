@@ -11,7 +11,6 @@ from typing import Final
 from cometmq.broker.parts import Parts
 from cometmq.broker.pop.changes import Key
 from cometmq.broker.pop.holders import Holders
-from cometmq.broker.pop.in_flight import NEVER_MS
 from cometmq.broker.pop.state import PopState
 from cometmq.broker.pop.table import QueueState
 from cometmq.broker.refusal import Refused
@@ -59,7 +58,13 @@ class PopQuestions:
     ) -> RemotingCommand:
         header = request.header
         group = header.consumer_group
-        message = self._message(header) if header.offset >= 0 else None
+        if header.offset >= 0:
+            # Proxies ask so of many messages: one queue is looked at.
+            message = self._message(header)
+            return response(
+                ResponseCode.SUCCESS,
+                body=encode_body(PopProgress(self._now_ms(), message=message)),
+            )
         found: dict[str, PopTopic] = {}
         # The keys are copied, because pops change the table between two turns.
         for count, key in enumerate(list(self._state.table.states), 1):
@@ -76,7 +81,7 @@ class PopQuestions:
             each.retry_count = self._retries(group, topic)
         return response(
             ResponseCode.SUCCESS,
-            body=encode_body(PopProgress(self._now_ms(), list(found.values()), message)),
+            body=encode_body(PopProgress(self._now_ms(), list(found.values()))),
         )
 
     def _retries(self, group: str, topic: str) -> int:
@@ -164,7 +169,7 @@ def _add(found: PopTopic, state: QueueState) -> None:
     popped_ms = state.first_popped_ms
     if popped_ms and (not found.oldest_popped_ms or popped_ms < found.oldest_popped_ms):
         found.oldest_popped_ms = popped_ms
-    visible_ms = state.hidden.next_due_ms if len(state.hidden) else NEVER_MS
+    visible_ms = state.due_ms
     if state.order is not None and state.order.pending:
         visible_ms = min(visible_ms, state.order.blocked_until_ms())
     if not found.next_visible_ms or visible_ms < found.next_visible_ms:

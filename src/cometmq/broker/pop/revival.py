@@ -105,9 +105,13 @@ class Revival:
         group, topic, _ = state.key
         if state.order is not None and not state.order.is_blocked(self._clock.now_ms(), ""):
             self._became_visible(group, topic)
-        offsets = state.hidden.due(self._clock.now_ms(), _AT_ONCE)
+        now_ms = self._clock.now_ms()
+        offsets = state.hidden.due(now_ms, _AT_ONCE)
         if not offsets:
+            if now_ms >= state.tried_again_ms:
+                state.late_since_ms = NEVER_MS
             return
+        due_ms = state.due_ms
         try:
             records = await self._read(state, offsets)
             await self._move(state, records)
@@ -120,11 +124,13 @@ class Revival:
                 messages=len(offsets),
                 reason=str(error),
             )
-            self._postpone(state, offsets)
+            self._postpone(state, offsets, due_ms)
 
-    def _postpone(self, state: QueueState, offsets: list[int]) -> None:
+    def _postpone(self, state: QueueState, offsets: list[int], due_ms: int) -> None:
         """Try again later. The log need not know."""
-        self._state.table.apply(c.Postponed(state.key, offsets, self._clock.now_ms() + _PAUSE_MS))
+        state.late_since_ms = due_ms
+        state.tried_again_ms = self._clock.now_ms() + _PAUSE_MS
+        self._state.table.apply(c.Postponed(state.key, offsets, state.tried_again_ms))
 
     async def _read(
         self, state: QueueState, offsets: list[int]

@@ -25,7 +25,10 @@ _COST_OF_QUEUE: Final = 16
 class QueueState:
     """The messages that a group has in flight of one queue, and the offset at which it goes on."""
 
-    __slots__ = ("armed_for_ms", "hidden", "key", "next_offset", "order", "revived_count")
+    __slots__ = (
+        "armed_for_ms", "hidden", "key", "late_since_ms", "next_offset", "order", "revived_count",
+        "tried_again_ms",
+    )  # fmt: skip
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -34,8 +37,11 @@ class QueueState:
         self.order: Ordered | None = None
         # The time for which the table has it in the list of messages that become visible.
         self.armed_for_ms = NEVER_MS
-        # How many were delivered again since the start, for metrics.
+        # How many were delivered again since the start, for metrics. Of messages that could not be copied: when the
+        # first of them was due, and when they are tried again.
         self.revived_count = 0
+        self.late_since_ms = NEVER_MS
+        self.tried_again_ms = 0
 
     @property
     def position(self) -> int:
@@ -68,6 +74,14 @@ class QueueState:
         if self.order is not None and self.order.pending:
             times.append(self.order.popped_ms)
         return min(times, default=0)
+
+    @property
+    def due_ms(self) -> int:
+        """When the first message without order is due to be delivered again, NEVER_MS without any in flight.
+
+        Until revival has looked at the queue, this may be the time of a message that was acknowledged before it.
+        """
+        return min(self.hidden.next_due_ms, self.late_since_ms) if len(self.hidden) else NEVER_MS
 
     def batch(self) -> Ordered:
         """Return what is in flight in order; nothing if the group has not popped in order."""

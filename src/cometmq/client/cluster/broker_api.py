@@ -43,7 +43,7 @@ from cometmq.protocol.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from cometmq.protocol.limits import MAX_LOCKS_AT_ONCE
-from cometmq.protocol.pop.bodies import BatchAckMessageRequestBody
+from cometmq.protocol.pop.bodies import BatchAckMessageRequestBody, PoppedMessage
 from cometmq.protocol.pop.headers import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -52,6 +52,7 @@ from cometmq.protocol.pop.headers import (
     NotificationResponseHeader,
     PopMessageRequestHeader,
     PopMessageResponseHeader,
+    PopProgressRequestHeader,
 )
 from cometmq.remoting.client import RemotingClient
 
@@ -190,6 +191,20 @@ class BrokerApi:
             what=f"the change of how long offset {header.offset} of {header.topic} is hidden",
         )
         return answer.header
+
+    async def popped_message(
+        self, address: str, header: PopProgressRequestHeader
+    ) -> PoppedMessage | None:
+        """Ask what became of a message in a group (code 30005, which only CometMQ's brokers know); None if the group
+        does not pop the topic.
+        """
+        answer = await self._remoting.ask(
+            address,
+            requests.GET_POP_PROGRESS,
+            header,
+            what=f"what became of offset {header.offset} of {header.topic}",
+        )
+        return answer.body.message
 
     async def check_client(
         self, address: str, client_id: str, group: str, subscription: SubscriptionData

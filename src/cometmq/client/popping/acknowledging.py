@@ -41,9 +41,13 @@ class Acknowledgements:
         self._waiting.append((receipt, done))
         await done
 
-    async def hide(self, receipt: Receipt, invisible_ms: int) -> None:
-        """Hide a message for a time from now on, and note its new handle.
+    async def hide(
+        self, receipt: Receipt, invisible_ms: int, *, keeps_handle: bool = False
+    ) -> bool:
+        """Hide a message for a time from now on, and note its new handle. Say whether it was in flight: a broker
+        refuses a message that was not, but for one that was popped in order.
 
+        With `keeps_handle` a CometMQ broker accepts the old handle, too.
         Raises RemotingError, RemoteError, RouteNotFoundError.
         """
         handle = receipt.handle
@@ -54,6 +58,7 @@ class Acknowledgements:
             extra_info=handle.encode(),
             offset=receipt.offset,
             invisible_time=invisible_ms,
+            keep_handle=keeps_handle or None,
         )
         try:
             answer = await self._instance.brokers.change_invisible_time(
@@ -62,12 +67,14 @@ class Acknowledgements:
         except CometMQError as error:
             self._instance.report_failure(error, receipt.topic, error.address)
             raise
-        if answer.pop_time:
-            receipt.handle = handle._replace(
-                pop_time=answer.pop_time,
-                invisible_time=answer.invisible_time,
-                revive_qid=answer.revive_qid,
-            )
+        if not answer.pop_time:
+            return False
+        receipt.handle = handle._replace(
+            pop_time=answer.pop_time,
+            invisible_time=answer.invisible_time,
+            revive_qid=answer.revive_qid,
+        )
+        return True
 
     # Inside
 

@@ -129,8 +129,8 @@ class PoppedMessage(Body):
 
 
 class PopProgress(Body):
-    """The answer to code 30005; `now_ms` is the broker's time. `message` is null if the group has
-    never popped its topic.
+    """The answer to code 30005; `now_ms` is the broker's time. It has `topics`, or the `message` that was asked for,
+    which is null if the group has never popped its topic.
     """
 
     now_ms: Int64 = 0

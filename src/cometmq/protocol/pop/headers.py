@@ -58,7 +58,7 @@ class AckMessageRequestHeader(Header):
 
 class PopProgressRequestHeader(Header):
     """Code 30005, which only CometMQ's brokers know. An empty `topic` stands for all that the group pops. With
-    `offset` the answer says what became of that message of a queue, which may be one of a retry topic.
+    `offset` the answer says only what became of that message of a queue, which may be one of a retry topic.
     """
 
     consumer_group: str
@@ -70,7 +70,8 @@ class PopProgressRequestHeader(Header):
 class ChangeInvisibleTimeRequestHeader(Header):
     """Code 200053. The message stays hidden for `invisible_time` ms from now on.
 
-    With `suspend` (5.5) Java's broker does not count the delivery that follows.
+    With `suspend` (5.5) Java's broker does not count the delivery that follows. With `keep_handle` CometMQ's broker
+    goes on to accept the handle that the request has; Java's does not know the field, and makes a new handle.
     """
 
     consumer_group: str
@@ -81,6 +82,7 @@ class ChangeInvisibleTimeRequestHeader(Header):
     invisible_time: Int64
     lite_topic: str | None = None
     suspend: bool | None = None
+    keep_handle: bool | None = None
 
 
 class ChangeInvisibleTimeResponseHeader(Header):

@@ -23,6 +23,10 @@ _NEXT_MS: Final = tuple(
 )
 
 
+# Of an exponential delay, as in Java.
+_MOST_STEPS: Final = 32
+
+
 def merged(
     given: wire.Settings, group: SubscriptionGroupConfig | None, own: ProxySettings
 ) -> wire.Settings:
@@ -49,6 +53,24 @@ def merged(
         own.grpc_client_consumer_max_long_polling_timeout_millis
     )
     return settings
+
+
+def retry_delay_ms(group: SubscriptionGroupConfig, reconsume_times: int) -> int:
+    """Return how long a broker waits before the next delivery (Java: CustomizedRetryPolicy, which skips the first
+    two delays, and ExponentialRetryPolicy).
+    """
+    policy = wire.RetryPolicy()
+    _set_retries(policy, group)
+    if policy.HasField("exponential_backoff"):
+        backoff = policy.exponential_backoff
+        most_ms = float(backoff.max.ToMilliseconds())
+        delay_ms = float(backoff.initial.ToMilliseconds())
+        # A producer may write any number of deliveries into its message.
+        for _ in range(min(reconsume_times, _MOST_STEPS)):
+            delay_ms = min(delay_ms * backoff.multiplier, most_ms)
+        return int(delay_ms)
+    delays = policy.customized_backoff.next
+    return delays[min(reconsume_times + 2, len(delays) - 1)].ToMilliseconds()
 
 
 def _set_retries(policy: wire.RetryPolicy, group: SubscriptionGroupConfig) -> None:

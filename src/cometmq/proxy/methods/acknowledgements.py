@@ -58,7 +58,9 @@ class AckCalls:
         self._metadata = metadata
         self._handles = handles
 
-    async def ack(self, caller: Caller, request: wire.AckMessageRequest) -> wire.AckMessageResponse:
+    async def ack(
+        self, _caller: Caller, request: wire.AckMessageRequest
+    ) -> wire.AckMessageResponse:
         topic, group = topic_of(request.topic), group_of(request.group)
         if not 0 < len(request.entries) <= MAX_ENTRIES:
             raise RefusedError(
@@ -69,7 +71,7 @@ class AckCalls:
             )
         await self._metadata.route(topic)
         statuses = await asyncio.gather(
-            *(self._ack(caller, topic, group, entry) for entry in request.entries)
+            *(self._ack(topic, group, entry) for entry in request.entries)
         )
         entries = [
             wire.AckMessageResultEntry(
@@ -80,7 +82,7 @@ class AckCalls:
         return wire.AckMessageResponse(status=of_all(statuses), entries=entries)
 
     async def change(
-        self, caller: Caller, request: wire.ChangeInvisibleDurationRequest
+        self, _caller: Caller, request: wire.ChangeInvisibleDurationRequest
     ) -> wire.ChangeInvisibleDurationResponse:
         topic, group = topic_of(request.topic), group_of(request.group)
         _check_lite(request.lite_topic)
@@ -98,25 +100,27 @@ class AckCalls:
             )
         await self._metadata.route(topic)
         given = request.receipt_handle
-        receipt = self._handles.take(group, topic, given)
+        held = await self._handles.take(group, topic, given)
+        receipt = held.receipt
         try:
             # Brokers refuse a time of 0.
             await self._handles.of(group).hide(receipt, max(hidden_ms, 1))
         except CometMQError:
-            self._keep(caller, group, given, receipt)
+            self._handles.keep(given, held)
             raise
         place = PopHandle.decode(given).commit_log_offset
         handle = receipt.handle._replace(offset=receipt.offset, commit_log_offset=place)
         return wire.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=handle.encode())
 
     async def forward(
-        self, caller: Caller, request: wire.ForwardMessageToDeadLetterQueueRequest
+        self, _caller: Caller, request: wire.ForwardMessageToDeadLetterQueueRequest
     ) -> wire.ForwardMessageToDeadLetterQueueResponse:
         topic, group = topic_of(request.topic), group_of(request.group)
         _check_lite(request.lite_topic)
         await self._metadata.route(topic)
         given = request.receipt_handle
-        receipt = self._handles.take(group, topic, given)
+        held = await self._handles.take(group, topic, given)
+        receipt = held.receipt
         place = PopHandle.decode(given).commit_log_offset
         if place < 0:
             raise RefusedError(
@@ -127,33 +131,24 @@ class AckCalls:
             await send_to_dead_letters(self._instance, group, receipt, request.message_id, place)
             await self._handles.of(group).ack(receipt)
         except CometMQError:
-            self._keep(caller, group, given, receipt)
+            self._handles.keep(given, held)
             raise
         return wire.ForwardMessageToDeadLetterQueueResponse(status=ok())
 
     # Inside
 
-    async def _ack(
-        self, caller: Caller, topic: str, group: str, entry: wire.AckMessageEntry
-    ) -> wire.Status:
+    async def _ack(self, topic: str, group: str, entry: wire.AckMessageEntry) -> wire.Status:
         try:
             _check_lite(entry.lite_topic)
-            receipt = self._handles.take(group, topic, entry.receipt_handle)
+            held = await self._handles.take(group, topic, entry.receipt_handle)
             try:
-                await self._handles.of(group).ack(receipt)
+                await self._handles.of(group).ack(held.receipt)
             except CometMQError:
-                self._keep(caller, group, entry.receipt_handle, receipt)
+                self._handles.keep(entry.receipt_handle, held)
                 raise
         except CometMQError as error:
             return status_of(error)
         return ok()
-
-    def _keep(self, caller: Caller, group: str, given: str, receipt: Receipt) -> None:
-        """Keep renewing a handle after a failed call, because the client tries again with the handle it has."""
-        if receipt.handle._replace(offset=-1, commit_log_offset=-1) != PopHandle.decode(
-            given
-        )._replace(offset=-1, commit_log_offset=-1):
-            self._handles.keep(caller.client_id, group, given, receipt)
 
 
 def _check_lite(lite_topic: str) -> None:

@@ -129,7 +129,8 @@ class Receives:
                 yield wire.ReceiveMessageResponse(message=answer)
                 left.remove(receipt)
                 if request.auto_renew and self._settings.enable_proxy_auto_renew:
-                    self._handles.renew(caller.client_id, group, text, receipt)
+                    times = message.reconsume_times
+                    self._handles.renew(caller.client_id, group, text, receipt, times)
             yield self.last()
         finally:
             if left:  # the client is gone
