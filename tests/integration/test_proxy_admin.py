@@ -32,6 +32,7 @@ from cometmq.logs.setup import configure_logging
 from cometmq.model.message import MessageExt
 from cometmq.proxy.access.admin_rights import ADMIN_RIGHTS
 from cometmq.proxy.administration import members
+from cometmq.proxy.administration.asking import Inquiry
 from cometmq.proxy.calls import ADMIN
 from cometmq.proxy.configuration import config
 from cometmq.proxy.configuration.config import ProxyConfig
@@ -293,6 +294,41 @@ async def test_the_questions_of_a_call_are_counted_together(
         assert "2 questions, the limit MAX_ADMIN_QUESTIONS is 1" in answer.status.message
 
 
+@pytest.mark.parametrize("name", ["DescribeGroupAccumulation", "QueryTimeSpan"])
+async def test_topics_are_counted_before_their_names_are_checked(client: Client, name: str) -> None:
+    topics = [{"name": "!"}] * (config.MAX_ADMIN_QUESTIONS + 1)
+    text = await refusal(client, name, wire.BAD_REQUEST, group=GROUP, topics=topics)
+    assert "with 257 topics the call asks 257 questions" in text
+
+
+async def test_what_members_subscribe_to_is_bounded(
+    client: Client, cluster: Cluster, tool: AdminClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.consume("orders")
+    async with pushed(cluster, tool):
+        ok(await client.admin("ListConsumerConnection", group=GROUP, topic=TOPIC))
+        monkeypatch.setattr(config, "MAX_ADMIN_ANSWER_BYTES", 100)
+        text = await refusal(
+            client, "ListConsumerConnection", wire.PAYLOAD_TOO_LARGE, group=GROUP, topic=TOPIC
+        )
+        assert "what members subscribe to takes" in text
+
+
+async def test_no_question_is_under_way_after_a_failure() -> None:
+    ended: list[str] = []
+
+    async def ask(name: str) -> None:
+        if name == "bad":
+            raise CometMQError("bad")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        ended.append(name)
+
+    with pytest.raises(CometMQError, match="bad"):
+        await Inquiry().each(["a", "bad", "b"], "names", ask)
+    assert ended == ["a", "b"]
+
+
 async def test_a_subscription_is_not_deleted_and_the_reason_is_said(client: Client) -> None:
     text = await refusal(
         client, "DeleteSubscription", wire.NOT_IMPLEMENTED, group=GROUP, topic=TOPIC
@@ -398,15 +434,16 @@ async def test_times_and_resets_of_a_group(
         assert all(at.delay_time_ms == 0 for at in full)
     text = await refusal(client, "ResetGroupOffset", wire.BAD_REQUEST, group=GROUP, topic=TOPIC)
     assert "reset_timestamp" in text
-    before = {"seconds": -5}
-    await refusal(
-        client,
-        "ResetGroupOffset",
-        wire.BAD_REQUEST,
-        group=GROUP,
-        topic=TOPIC,
-        reset_timestamp=before,
-    )
+    for seconds in (-5, 10**12):
+        text = await refusal(
+            client,
+            "ResetGroupOffset",
+            wire.BAD_REQUEST,
+            group=GROUP,
+            topic=TOPIC,
+            reset_timestamp={"seconds": seconds},
+        )
+        assert "reset_timestamp" in text
     ok(
         await client.admin(
             "ResetGroupOffset", group=GROUP, topic=TOPIC, reset_timestamp={"seconds": 1}
@@ -821,6 +858,16 @@ async def test_each_resource_of_a_call_needs_a_right(users: Cluster) -> None:
                 )
                 code, text = await code_of(proxy, name, user)
                 assert code == wire.FORBIDDEN, (name, resource, text)
+
+
+async def test_topics_are_counted_before_their_rights_are_checked(users: Cluster) -> None:
+    topics = [TOPIC] * (config.MAX_ADMIN_QUESTIONS + 1)
+    async with (
+        guarded(users) as proxy,
+        GrpcClient(f"127.0.0.1:{proxy.port}", metadata=signed("nobody", "nobody-secret")) as caller,
+    ):
+        text = await refusal(caller, "QueryTimeSpan", wire.BAD_REQUEST, group=GROUP, topics=topics)
+    assert "MAX_ADMIN_QUESTIONS" in text
 
 
 async def test_a_topic_lists_only_groups_that_the_caller_may_see(users: Cluster) -> None:

@@ -111,7 +111,7 @@ _declare(
     "INTERNAL_SERVER_ERROR", "a report about 4,000 queues has 1 MB", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
-    "MAX_ADMIN_ANSWER_BYTES", "bytes", "The answer of such a call.",
+    "MAX_ADMIN_ANSWER_BYTES", "bytes", "The answer of such a call, and the subscriptions that members report for it.",
     "PAYLOAD_TOO_LARGE; QueryMessage leaves out messages and says so",
     "clients of gRPC take no more by default", at="proxy.configuration.config",
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any, Final
 from cometmq.protocol import requests
 from cometmq.protocol.request_type import AnyRequestType, ResourceKind, Right
 from cometmq.proxy.access.needs import Need, group_need, topic_need
+from cometmq.proxy.administration.limits import check_questions
 
 _ADMINISTRATION: Final = (Right.ADMIN, Right.INSPECT)
 
@@ -28,6 +29,8 @@ def _as(row: AnyRequestType) -> Callable[[Any], Iterator[Need]]:
                 if request.HasField("group"):
                     yield group_need(request.group, row.actions)
             elif "topics" in request.DESCRIPTOR.fields_by_name:
+                # Before the loop is held for each of them.
+                check_questions(len(request.topics), "topics")
                 for topic in request.topics:
                     yield topic_need(topic, row.actions)
             elif request.HasField("topic"):

@@ -15,9 +15,11 @@ from cometmq.admin.topics.room import Topics
 from cometmq.client.instance import ClientInstance
 from cometmq.errors import RemotingError, ServersFailedError
 from cometmq.metrics.limit_hits import LimitHits
+from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.messages.record import StoredRecord
+from cometmq.proxy.administration.limits import check_answer, check_questions
 from cometmq.proxy.calls import Calls
 from cometmq.proxy.clients.clients import Clients
 from cometmq.proxy.configuration import config
@@ -39,6 +41,8 @@ U = TypeVar("U")
 _TIMEOUT_S: Final = 5.0
 # So many groups, topics or members are asked about at a time.
 _AT_ONCE: Final = 8
+# A subscription counts with its texts and this size more.
+_SUBSCRIPTION_BYTES: Final = 64
 _WITH_MESSAGES: Final = (RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID)
 
 
@@ -131,19 +135,22 @@ class Inquiry:
 
     def __init__(self) -> None:
         self.notes: list[str] = []
-        self._count = 0
+        self._count = self._held_bytes = 0
 
     def take(self, count: int, what: str) -> None:
         """Count questions before they are asked. Raises RefusedError for too many of one call."""
+        check_questions(count, what, self._count)
         self._count += count
-        most = config.MAX_ADMIN_QUESTIONS
-        if self._count > most:
-            raise RefusedError(
-                wire.BAD_REQUEST,
-                f"with {count} {what} the call asks {self._count} questions, the limit MAX_ADMIN_QUESTIONS is {most}; "
-                "name a group or topic, in several calls",
-                "MAX_ADMIN_QUESTIONS",
-            )
+
+    def hold(self, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Count about how many bytes of reports a call holds until its answer. Raises RefusedError for too many.
+
+        Members write what they report, and each of hundreds may write as much as MAX_REPORT_BYTES.
+        """
+        self._held_bytes += sum(
+            len(data.topic) + len(data.sub_string) + _SUBSCRIPTION_BYTES for data in subscriptions
+        )
+        check_answer(self._held_bytes, "what members subscribe to takes")
 
     async def each(
         self, names: Iterable[U], what: str, ask: Callable[[U], Awaitable[T]]
@@ -153,7 +160,12 @@ class Inquiry:
         self.take(len(asked), what)
         found: list[T] = []
         for begin in range(0, len(asked), _AT_ONCE):
-            found += await asyncio.gather(*map(ask, asked[begin : begin + _AT_ONCE]))
+            part = asked[begin : begin + _AT_ONCE]
+            # After a failure none goes on asking, when the call is no longer counted.
+            for each in await asyncio.gather(*map(ask, part), return_exceptions=True):
+                if isinstance(each, BaseException):
+                    raise each
+                found.append(each)
         return found
 
     async def partly(self, call: Awaitable[T], join: Callable[[Mapping[str, Any]], T]) -> T:
@@ -171,17 +183,6 @@ class Inquiry:
     def status(self) -> wire.Status:
         """Return the status of the answer: OK, or MULTIPLE_RESULTS with what is missing from it, and why."""
         return status(wire.MULTIPLE_RESULTS, "; ".join(self.notes)) if self.notes else ok()
-
-
-def check_items(count: int, what: str) -> None:
-    """Raise RefusedError for an answer with too many parts."""
-    most = config.MAX_ADMIN_ITEMS
-    if count > most:
-        raise RefusedError(
-            wire.PAYLOAD_TOO_LARGE,
-            f"the answer has {count} {what}, the limit MAX_ADMIN_ITEMS is {most}; name a topic, or ask by cometmq admin",
-            "MAX_ADMIN_ITEMS",
-        )
 
 
 def refuse_lite(name: str) -> None:

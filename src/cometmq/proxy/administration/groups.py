@@ -8,18 +8,15 @@ from typing import Any, Final
 
 from cometmq.admin.groups.reading import QueueTimes
 from cometmq.admin.groups.records import GroupProgress
-from cometmq.proxy.administration.asking import (
-    Inquiry,
-    Parts,
-    check_items,
-    refuse_lite,
-)
+from cometmq.proxy.administration.asking import Inquiry, Parts, refuse_lite
+from cometmq.proxy.administration.limits import check_items, check_questions
 from cometmq.proxy.administration.members import queue_to_wire
 from cometmq.proxy.calls import Caller
 from cometmq.proxy.wire import admin_pb2 as admin
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.proxy.wire.names import group_of, topic_of
 from cometmq.proxy.wire.statuses import RefusedError, ok
+from cometmq.proxy.wire.times import milliseconds_of
 
 _Accumulation = admin.DescribeGroupAccumulationResponse.GroupAccumulation
 _Span = admin.QueryTimeSpanResponse.QueueTimeSpan
@@ -31,9 +28,9 @@ async def describe_group_accumulation(
     """Count the messages that wait for a group. A broker that does not answer makes the counts unknown."""
     refuse_lite(request.lite_topic)
     group = group_of(request.group)
+    check_questions(len(request.topics), "topics")
     topics = [topic_of(each) for each in request.topics]
     inquiry = Inquiry()
-    inquiry.take(len(topics), "topics")
     progress = await parts.groups.progress(group)
     answer = admin.DescribeGroupAccumulationResponse()
     whole = _accumulation(progress, progress.lag, progress.in_flight)
@@ -77,10 +74,11 @@ async def query_time_span(
 ) -> admin.QueryTimeSpanResponse:
     """Return the times of each queue of the topics named, or of all topics in which the group has an offset."""
     group, inquiry = group_of(request.group), Inquiry()
+    check_questions(len(request.topics), "topics")
     topics = [topic_of(each) for each in request.topics]
     if not topics:
         topics = await parts.groups.topics(group)
-        check_items(len(topics), f"topics of group {group}")
+        check_questions(len(topics), f"topics of group {group}")
         named = [wire.Resource(name=topic) for topic in topics]
         found = admin.QueryTimeSpanRequest(group=request.group, topics=named)
         await parts.calls.authorise(caller, "QueryTimeSpan", found)
@@ -129,7 +127,7 @@ def time_of(request: Any, field: str) -> int | None:
     """Return a time in ms since the epoch, None if it is not set. Raises RefusedError for one before the epoch."""
     if not request.HasField(field):
         return None
-    at_ms: int = getattr(request, field).ToMilliseconds()
+    at_ms = milliseconds_of(getattr(request, field), field, wire.BAD_REQUEST)
     if at_ms < 0:
         raise RefusedError(wire.BAD_REQUEST, f"{field} is {at_ms} ms; give a time after the epoch")
     return at_ms

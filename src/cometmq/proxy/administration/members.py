@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from cometmq.admin.groups.records import Connection, GroupConnections, RunningInfo, joined
 from cometmq.errors import CometMQError, RemoteError
 from cometmq.model.names import is_retry_topic
@@ -16,10 +18,10 @@ from cometmq.protocol.codes import ResponseCode
 from cometmq.proxy.administration.asking import (
     Inquiry,
     Parts,
-    check_items,
     refuse_lite,
     topic_named,
 )
+from cometmq.proxy.administration.limits import check_items
 from cometmq.proxy.calls import Caller
 from cometmq.proxy.clients.clients import Client
 from cometmq.proxy.wire import admin_pb2 as admin
@@ -84,15 +86,15 @@ async def members_of(
         views = await inquiry.each(
             others,
             f"members of group {group}",
-            lambda each: _reported(parts, group, each, inquiry.notes),
+            lambda each: _reported(parts, group, each, inquiry),
         )
     elif found is not None and len(others) == 1 and not own:
-        views = [_by_topic(found.subscriptions)]
+        views = [_by_topic(found.subscriptions, inquiry)]
     known = [
         *(Member(_connected(each, model), view) for each, view in zip(others, views, strict=True)),
         *(Member(_own_info(each, model), _without_retries(each.subscriptions)) for each in own),
     ]
-    whole = {} if found is None else _by_topic(found.subscriptions)
+    whole = {} if found is None else _by_topic(found.subscriptions, inquiry)
     for client in own:
         whole |= client.subscriptions
     return Members(group, model, tuple(known), whole)
@@ -189,20 +191,23 @@ async def _connections(parts: Parts, group: str, inquiry: Inquiry) -> GroupConne
 
 
 async def _reported(
-    parts: Parts, group: str, member: Connection, notes: list[str]
+    parts: Parts, group: str, member: Connection, inquiry: Inquiry
 ) -> Mapping[str, SubscriptionData] | None:
     try:
         async with asyncio.timeout(MEMBER_ANSWER_S):
             info = await parts.groups.running_info(group, member.client_id)
     except (CometMQError, TimeoutError) as error:
         why = str(error) or f"it did not answer within {MEMBER_ANSWER_S:g} s"
-        notes.append(f"what {member.client_id:.100} subscribes to is unknown: {why}")
+        inquiry.notes.append(f"what {member.client_id:.100} subscribes to is unknown: {why}")
         return None
-    return _by_topic(info.subscriptions)
+    return _by_topic(info.subscriptions, inquiry)
 
 
-def _by_topic(found: tuple[SubscriptionData, ...]) -> dict[str, SubscriptionData]:
-    return _without_retries({data.topic: data for data in found})
+def _by_topic(found: tuple[SubscriptionData, ...], inquiry: Inquiry) -> dict[str, SubscriptionData]:
+    """Return subscriptions without the lists of tags, of which nothing is answered."""
+    inquiry.hold(found)
+    lean = {data.topic: replace(data, tags_set=[], code_set=[]) for data in found}
+    return _without_retries(lean)
 
 
 def _without_retries(found: Mapping[str, SubscriptionData]) -> dict[str, SubscriptionData]:

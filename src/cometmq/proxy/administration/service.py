@@ -12,6 +12,7 @@ import grpc.aio
 
 from cometmq.errors import RequestTimeoutError
 from cometmq.proxy.access.admin_rights import ADMIN_RIGHTS
+from cometmq.proxy.administration.limits import check_answer
 from cometmq.proxy.calls import ADMIN, Caller, Calls, Context
 from cometmq.proxy.configuration import config
 from cometmq.proxy.wire import messaging_pb2 as wire
@@ -94,15 +95,8 @@ class AdminService(grpc.GenericRpcHandler):
                 "s; ask about fewer topics or groups, or by cometmq admin",
                 "ADMIN_CALL_TIMEOUT_S",
             ) from error
-        most = config.MAX_ADMIN_ANSWER_BYTES
-        size = answer.ByteSize() if handler.has_status else 0
-        if size > most:
-            raise RefusedError(
-                wire.PAYLOAD_TOO_LARGE,
-                f"the answer has {size} bytes, the limit MAX_ADMIN_ANSWER_BYTES is {most}; ask for less, or by "
-                "cometmq admin",
-                "MAX_ADMIN_ANSWER_BYTES",
-            )
+        if handler.has_status:
+            check_answer(answer.ByteSize(), "the answer takes")
         return answer
 
     @contextmanager

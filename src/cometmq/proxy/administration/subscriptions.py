@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import Never
 
 from cometmq.model.subscription import SubscriptionData
-from cometmq.proxy.administration.asking import Inquiry, Parts, check_items, topic_named
+from cometmq.proxy.administration.asking import Inquiry, Parts, topic_named
+from cometmq.proxy.administration.limits import check_items, check_questions
 from cometmq.proxy.administration.members import (
     Members,
     expression_of,
@@ -16,6 +18,7 @@ from cometmq.proxy.administration.members import (
     offline,
 )
 from cometmq.proxy.calls import Caller
+from cometmq.proxy.configuration import config
 from cometmq.proxy.wire import admin_pb2 as admin
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.proxy.wire.names import group_of, topic_of
@@ -49,7 +52,9 @@ async def describe_subscription(
             if request.HasField("group"):
                 raise offline(group, inquiry)
             return []
-        return list(_of_members(members, topic))
+        # One more than the limit is enough to refuse them.
+        most = config.MAX_ADMIN_ITEMS + 1
+        return list(itertools.islice(_of_members(members, topic), most))
 
     listed = await inquiry.each(groups, f"groups of topic {topic}", of_group)
     found = [each for entries in listed for each in entries]
@@ -90,6 +95,7 @@ async def _asked(
             wire.BAD_REQUEST, "the call names neither topic nor group; name one of them, or both"
         )
     groups = await parts.groups.of_topic(topic)
+    check_questions(len(groups), f"groups of topic {topic}")
     for group in groups:
         named = admin.ListConsumerConnectionRequest(group=wire.Resource(name=group))
         await parts.calls.authorise(caller, "ListConsumerConnection", named)
