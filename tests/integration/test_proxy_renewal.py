@@ -18,8 +18,10 @@ from tests.waits import until
 
 from cometmq.aio import AdminClient, Producer
 from cometmq.client.instance import acquire_instance, release_instance
+from cometmq.errors import RemoteError
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.model.message import Message
+from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.pop.bodies import PoppedMessage
 from cometmq.protocol.pop.handle import PopHandle
 from cometmq.protocol.pop.headers import PopProgressRequestHeader
@@ -438,6 +440,36 @@ def test_a_broker_that_does_not_answer_makes_no_handle_invalid(cluster: Cluster)
             assert await second.ack(message) not in (wire.OK, wire.INVALID_RECEIPT_HANDLE)
             await cluster.restart_broker(0)
             await until(lambda: _is_acknowledged(second, message))
+
+    cluster.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("refusal", "is_invalid"),
+    [
+        (ResponseCode.SYSTEM_BUSY, False),
+        # Java's brokers.
+        (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, True),
+    ],
+)
+def test_a_broker_that_is_busy_makes_no_handle_invalid(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, refusal: ResponseCode, is_invalid: bool
+) -> None:
+    async def refuses(*_: object) -> None:
+        raise RemoteError("not now", code=refusal)
+
+    async def scenario() -> None:
+        await prepare(cluster)
+        async with running(cluster, "proxy-1", "proxy-2") as (first, second):
+            message = await received(first)
+            await asyncio.sleep(2 * MINUTE_S)
+            await stopped(first)
+            with monkeypatch.context() as patch:
+                patch.setattr(second.instance.brokers, "popped_message", refuses)
+                code = await second.ack(message)
+            assert code != wire.OK
+            assert (code == wire.INVALID_RECEIPT_HANDLE) is is_invalid
+            assert await second.ack(message) == wire.OK
 
     cluster.run(scenario())
 

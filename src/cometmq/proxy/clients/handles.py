@@ -99,7 +99,7 @@ class Handles:
 
     async def take(self, group: str, topic: str, text: str) -> Held:
         """Return what a client has by a handle that it sends, and stop the renewal. Raises RefusedError, and
-        RemotingError if the broker does not say whether a handle is still good.
+        RemotingError or RemoteError if the broker does not say whether a handle is still good.
         """
         held = self._renewed.pop((group, text), None)
         if held is not None:
@@ -187,7 +187,8 @@ class Handles:
 
     async def _is_in_flight(self, group: str, receipt: Receipt) -> bool:
         """Ask the broker whether a message whose time seems to be over was renewed by another proxy. Java's
-        brokers do not say so. Raises RemotingError, RouteNotFoundError.
+        brokers do not say so. Raises RemotingError, RouteNotFoundError, and RemoteError if the broker may say so
+        later.
         """
         handle = receipt.handle
         address = self._instance.need_master(receipt.broker_name, receipt.topic)
@@ -198,6 +199,8 @@ class Handles:
             async with self._questions:
                 found = await self._instance.brokers.popped_message(address, header)
         except RemoteError as error:
+            if error.retriable:
+                raise
             log.info("an expired handle is refused", group=group, reason=str(error))
             return False
         return found is not None and found.state == "HIDDEN" and found.popped_ms == handle.pop_time
