@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import grpc
 import grpc.aio
@@ -567,11 +567,17 @@ async def test_one_member_consumes_a_stored_message_again(
         await until(verified, lambda found: found.status.code == wire.OK)
         assert len(each.got) > before
     await client.consume("orders")
+    failed = wire.FAILED_TO_CONSUME_MESSAGE
+    no_stock = wire.Status(code=failed, message="no stock")
+    no_code = wire.Status(code=failed, message="the client answered the code 0")
+    own_code = wire.Status(code=failed, message="the client answered the code 77777 no stock")
     verdicts = [
-        wire.Status(code=wire.OK),
-        wire.Status(code=wire.FAILED_TO_CONSUME_MESSAGE, message="no stock"),
+        (wire.Status(code=wire.OK), wire.Status(code=wire.OK)),
+        (no_stock, no_stock),
+        (wire.Status(), no_code),
+        (wire.Status(code=cast("wire.Code", 77_777), message="no stock"), own_code),
     ]
-    for verdict in verdicts:
+    for verdict, expected in verdicts:
 
         async def answer(verdict: wire.Status = verdict) -> None:
             command = (await client.read()).verify_message_command
@@ -584,7 +590,7 @@ async def test_one_member_consumes_a_stored_message_again(
         said, _ = await asyncio.gather(
             client.admin("VerifyMessage", client_id="client-1", **fields), answer()
         )
-        assert said.status == verdict
+        assert said.status == expected
     unknown = {**fields, "message_id": "0" * 32}
     await refusal(client, "VerifyMessage", wire.MESSAGE_NOT_FOUND, client_id="client-1", **unknown)
 

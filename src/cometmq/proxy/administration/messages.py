@@ -112,7 +112,7 @@ async def verify_message(
             "maxMessageSize",
         )
     verdict = await parts.clients.questions.verdict(own, message)
-    return admin.VerifyMessageResponse(status=verdict if verdict.code else ok())
+    return admin.VerifyMessageResponse(status=_known(verdict))
 
 
 # Inside
@@ -219,6 +219,16 @@ def _inflate(message: MessageExt, most: int) -> bool:
         return False
     message.sys_flag &= ~COMPRESSED
     return True
+
+
+def _known(verdict: wire.Status) -> wire.Status:
+    """Return what a client says, as a failure if its code is none: calls are counted by the codes of their answers."""
+    if verdict.code and verdict.code in wire.Code.values():
+        return verdict
+    return wire.Status(
+        code=wire.FAILED_TO_CONSUME_MESSAGE,
+        message=f"the client answered the code {verdict.code} {verdict.message[:900]}".strip(),
+    )
 
 
 def _verdict(outcome: DirectConsumption) -> wire.Status:
