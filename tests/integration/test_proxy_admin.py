@@ -7,6 +7,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -30,8 +31,9 @@ from cometmq.broker.operation.registration import Registration
 from cometmq.errors import CometMQError
 from cometmq.logs.setup import configure_logging
 from cometmq.model.message import MessageExt
+from cometmq.protocol.messages.compression import decompress
 from cometmq.proxy.access.admin_rights import ADMIN_RIGHTS
-from cometmq.proxy.administration import members
+from cometmq.proxy.administration import members, messages
 from cometmq.proxy.administration.asking import Inquiry
 from cometmq.proxy.calls import ADMIN
 from cometmq.proxy.configuration import config
@@ -522,6 +524,29 @@ async def test_bodies_that_inflate_beyond_the_answer_are_left_out_and_counted(
     assert [each.body for each in answer.messages] == [b"small"]
     assert "1 messages are left out" in answer.status.message
     assert "MAX_ADMIN_ANSWER_BYTES of 100000" in answer.status.message
+
+
+async def test_the_loop_goes_on_while_bodies_are_inflated(
+    client: Client, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def waits(*args: Any, **more: Any) -> bytes:
+        begun.set()
+        assert go_on.wait(WAIT_S), "the loop stood still"
+        return decompress(*args, **more)
+
+    async def let_go() -> None:
+        await until(begun.is_set)
+        go_on.set()
+
+    monkeypatch.setattr(messages, "decompress", waits)
+    body = b"x" * 100_000
+    sent = await producer.send(Message("orders", body))
+    found, _ = await asyncio.gather(
+        client.admin("QueryMessage", topic=TOPIC, message_id=sent.offset_msg_id), let_go()
+    )
+    assert [each.body for each in found.messages] == [body]
 
 
 async def test_a_message_is_sent_as_by_a_producer(client: Client, tool: AdminClient) -> None:
