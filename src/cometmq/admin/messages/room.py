@@ -153,7 +153,7 @@ class FoundMessages(list[MessageExt]):
 class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, WaitingMessages):
     """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes.
 
-    `as_message` makes a message of the record that a broker found.
+    `as_message` converts a record that a broker found into a message.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Ask servers for the handlers of the service Admin, within limits, and say what remained unknown."""
+"""Ask servers on behalf of the service Admin, within limits, and note which answers are missing."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 
-# As the administration client has it.
+# The same as the administration client's.
 _TIMEOUT_S: Final = 5.0
-# So many groups, topics or members are asked about at a time.
+# The most groups, topics or members to ask about at a time.
 _AT_ONCE: Final = 8
 _WITH_MESSAGES: Final = (RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID)
 
 
 class _ReportLimit(RpcHook):
-    """Refuses reports that would hold the loop while they are decoded. A member of a group writes its own."""
+    """Refuses reports that would block the loop while they are decoded. Members write their own, of any length."""
 
     def __init__(self, hits: LimitHits) -> None:
         self._hits = hits
@@ -55,28 +55,28 @@ class _ReportLimit(RpcHook):
         if size <= most or command.code in _WITH_MESSAGES:
             return
         text = (
-            f"the report of {address} has {size} bytes, the limit MAX_REPORT_BYTES of this proxy is {most}; ask by "
+            f"the report of {address} has {size} bytes, the limit MAX_REPORT_BYTES of this proxy is {most}; use "
             "cometmq admin"
         )
-        # The error of one of several servers becomes a part of another error.
+        # Note it here: if one of several servers fails, its error becomes a part of another error.
         self._hits.note(RemotingError(text, limit="MAX_REPORT_BYTES"))
         raise RemotingError(text, address=address)
 
 
 class _CheapGroups(Groups):
     async def need(self, group: str) -> None:
-        """Refuse a group of which no broker knows an offset. To find out whether it exists takes the settings of
-        all groups, which a right to one group does not allow.
+        """Refuse a group without an offset at any broker. It may exist, but only the settings of all groups would
+        show that, and a right to one group does not allow reading them.
         """
         raise RefusedError(
             wire.CONSUMER_GROUP_NOT_FOUND,
-            f"no broker that was asked knows a queue of group {group}; check its name",
+            f"group {group} has no offset at the brokers that were asked; check its name",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Holds what the handlers use of the proxy."""
+    """Holds the parts of the proxy that the handlers use."""
 
     remoting: RemotingClient
     topics: Topics
@@ -100,7 +100,7 @@ def parts_of(
     network: Network,
     figures: ProcessFigures,
 ) -> Parts:
-    """Return the parts, with connections of their own: a long report keeps no send waiting."""
+    """Return the parts, with connections of their own, so that no send waits behind a long report."""
     access = instance.access
     remoting = RemotingClient(
         connect_timeout_s=_TIMEOUT_S,
@@ -115,7 +115,7 @@ def parts_of(
         Topics(servers),
         _CheapGroups(servers),
         Offsets(servers),
-        # Bodies stay compressed: a handler inflates what its answer has room for.
+        # Bodies stay compressed: a handler decompresses those for which its answer has room.
         Messages(servers, StoredRecord.to_message),
         clients,
         calls,
@@ -127,21 +127,21 @@ def parts_of(
 
 
 class Inquiry:
-    """Counts about how much a call asks servers, and notes what remained unknown."""
+    """Counts the questions of a call to servers, and notes which answers are missing."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
         self._count = 0
 
     def take(self, count: int, what: str) -> None:
-        """Count questions before they are asked. Raises RefusedError for too many of one call."""
+        """Count questions before they are asked. Raises RefusedError if the call asks too many."""
         self._count += count
         most = config.MAX_ADMIN_QUESTIONS
         if self._count > most:
             raise RefusedError(
                 wire.BAD_REQUEST,
                 f"with {count} {what} the call asks {self._count} questions, the limit MAX_ADMIN_QUESTIONS is {most}; "
-                "name a group or topic, in several calls",
+                "make several calls, each for one group or topic",
                 "MAX_ADMIN_QUESTIONS",
             )
 
@@ -157,19 +157,19 @@ class Inquiry:
         return found
 
     async def partly(self, call: Awaitable[T], join: Callable[[Mapping[str, Any]], T]) -> T:
-        """Return the result of a call of several servers; if some fail, what `join` makes of the others' results,
-        with a note. Raises the call's error if all fail.
+        """Return the result of a call to several servers. If some fail, note that and return the results of the
+        others, joined by `join`; if all fail, raise the call's error.
         """
         try:
             return await call
         except ServersFailedError as error:
             if not error.results:
                 raise
-            self.notes.append(f"the answer has the part of the other brokers only: {error}")
+            self.notes.append(f"some brokers are missing from the answer: {error}")
             return join(error.results)
 
     def status(self) -> wire.Status:
-        """Return the status of the answer: OK, or MULTIPLE_RESULTS with what is missing from it, and why."""
+        """Return the status of the answer: OK, or MULTIPLE_RESULTS with the missing parts and the reasons."""
         return status(wire.MULTIPLE_RESULTS, "; ".join(self.notes)) if self.notes else ok()
 
 
@@ -179,7 +179,7 @@ def check_items(count: int, what: str) -> None:
     if count > most:
         raise RefusedError(
             wire.PAYLOAD_TOO_LARGE,
-            f"the answer has {count} {what}, the limit MAX_ADMIN_ITEMS is {most}; name a topic, or ask by cometmq admin",
+            f"the answer has {count} {what}, the limit MAX_ADMIN_ITEMS is {most}; name a topic, or use cometmq admin",
             "MAX_ADMIN_ITEMS",
         )
 
@@ -188,7 +188,7 @@ def refuse_lite(name: str) -> None:
     """Raise RefusedError if a call names a lite topic."""
     if name:
         raise RefusedError(
-            wire.UNSUPPORTED, "lite topics are not served by this proxy; name a topic instead"
+            wire.UNSUPPORTED, "this proxy does not serve lite topics; name another topic"
         )
 
 
