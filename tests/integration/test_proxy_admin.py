@@ -335,7 +335,7 @@ async def test_a_member_reports_its_state_and_its_stacks(
         await refusal(client, name, wire.CLIENT_ID_REQUIRED, group=GROUP)
 
 
-# How far groups are
+# Progress of groups
 
 
 async def test_the_accumulation_counts_what_is_in_flight_and_what_waits(
@@ -344,7 +344,7 @@ async def test_the_accumulation_counts_what_is_in_flight_and_what_waits(
     await refusal(
         client, "DescribeGroupAccumulation", wire.CONSUMER_GROUP_NOT_FOUND, group={"name": "none"}
     )
-    # In a queue that a group has never popped, nobody knows how many messages wait for it.
+    # If a group has never popped from a queue, the number of its waiting messages there is unknown.
     await tool.topics.create("single", read_queues=1, write_queues=1, broker="broker-a")
     await client.consume("single")
     (first,) = await sent_and_received(client, b"first")
@@ -570,7 +570,7 @@ async def test_the_figures_are_those_of_the_process(client: Client, proxy: Proxy
 
 @pytest.fixture
 def own_log() -> Iterator[None]:
-    """Let the process have a log of ours, as `cometmq proxy` has, and what was there before afterwards."""
+    """Set up our log in the process, as `cometmq proxy` does, and restore the former state afterwards."""
     before = structlog.get_config()
     handlers = logging.getLogger().handlers[:]
     with Path("/dev/null").open("w") as nowhere:
@@ -624,7 +624,7 @@ async def test_another_machine_does_not_change_the_log_without_access_control(
     assert not takes("debug")
 
 
-# What all calls share
+# All calls
 
 
 def test_a_start_imports_neither_the_handlers_nor_the_rooms_behind_them() -> None:
@@ -662,7 +662,7 @@ async def test_a_damaged_request_is_refused(client: Client) -> None:
     assert answer.status.code == wire.BAD_REQUEST
 
 
-# Calls that have a part of their answer, and those that have none, while a broker is away.
+# While a broker is away, some calls return a part of their answer, and others fail.
 PARTIAL: Final[dict[str, dict[str, Any]]] = {
     "ListSubscription": {"group": GROUP},
     "DescribeSubscription": {"group": GROUP},
@@ -684,7 +684,7 @@ async def test_what_a_broker_that_is_away_knows_stays_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def keep_silent(*_: object) -> None:
-        """Leave without a word, as a broker that is killed."""
+        """Close without unregistering, like a broker that is killed."""
 
     monkeypatch.setattr(Registration, "_unregister", keep_silent)
     for number in range(8):
@@ -777,7 +777,7 @@ async def users() -> AsyncIterator[Cluster]:
 
 
 async def code_of(proxy: Proxy, name: str, user: str) -> tuple[int, str]:
-    """Make a call as a user; return its code, and what is said."""
+    """Make a call as a user; return its code and its message."""
     metadata = signed(user, f"{user}-secret") if user else ()
     async with GrpcClient(f"127.0.0.1:{proxy.port}", metadata=metadata) as caller:
         try:
