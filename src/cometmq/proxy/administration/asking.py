@@ -17,7 +17,6 @@ from cometmq.errors import RemotingError, ServersFailedError
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.messages.record import StoredRecord
 from cometmq.proxy.calls import Calls
 from cometmq.proxy.clients.clients import Clients
 from cometmq.proxy.configuration import config
@@ -116,7 +115,7 @@ def parts_of(
         _CheapGroups(servers),
         Offsets(servers),
         # Bodies stay compressed: a handler inflates what its answer has room for.
-        Messages(servers, StoredRecord.to_message),
+        Messages(servers, max_bodies_bytes=0),
         clients,
         calls,
         sends,
