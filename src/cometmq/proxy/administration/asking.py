@@ -17,7 +17,6 @@ from cometmq.errors import RemotingError, ServersFailedError
 from cometmq.metrics.limit_hits import LimitHits
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.messages.record import StoredRecord
 from cometmq.proxy.calls import Calls
 from cometmq.proxy.clients.clients import Clients
 from cometmq.proxy.configuration import config
@@ -43,7 +42,7 @@ _WITH_MESSAGES: Final = (RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_
 
 
 class _ReportLimit(RpcHook):
-    """Refuses reports that would block the loop while they are decoded. Members write their own, of any length."""
+    """Refuses reports that would block the loop while they are decoded. A member writes its own report."""
 
     def __init__(self, hits: LimitHits) -> None:
         self._hits = hits
@@ -116,7 +115,7 @@ def parts_of(
         _CheapGroups(servers),
         Offsets(servers),
         # Bodies stay compressed: a handler decompresses those for which its answer has room.
-        Messages(servers, StoredRecord.to_message),
+        Messages(servers, max_bodies_bytes=0),
         clients,
         calls,
         sends,
