@@ -398,15 +398,16 @@ async def test_times_and_resets_of_a_group(
         assert all(at.delay_time_ms == 0 for at in full)
     text = await refusal(client, "ResetGroupOffset", wire.BAD_REQUEST, group=GROUP, topic=TOPIC)
     assert "reset_timestamp" in text
-    before = {"seconds": -5}
-    await refusal(
-        client,
-        "ResetGroupOffset",
-        wire.BAD_REQUEST,
-        group=GROUP,
-        topic=TOPIC,
-        reset_timestamp=before,
-    )
+    for seconds in (-5, 2**62):
+        text = await refusal(
+            client,
+            "ResetGroupOffset",
+            wire.BAD_REQUEST,
+            group=GROUP,
+            topic=TOPIC,
+            reset_timestamp={"seconds": seconds},
+        )
+        assert "reset_timestamp" in text
     ok(
         await client.admin(
             "ResetGroupOffset", group=GROUP, topic=TOPIC, reset_timestamp={"seconds": 1}

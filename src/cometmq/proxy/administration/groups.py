@@ -20,6 +20,7 @@ from cometmq.proxy.wire import admin_pb2 as admin
 from cometmq.proxy.wire import messaging_pb2 as wire
 from cometmq.proxy.wire.names import group_of, topic_of
 from cometmq.proxy.wire.statuses import RefusedError, ok
+from cometmq.proxy.wire.times import milliseconds_of
 
 _Accumulation = admin.DescribeGroupAccumulationResponse.GroupAccumulation
 _Span = admin.QueryTimeSpanResponse.QueueTimeSpan
@@ -129,7 +130,7 @@ def time_of(request: Any, field: str) -> int | None:
     """Return a time in ms since the epoch, None if it is not set. Raises RefusedError for one before the epoch."""
     if not request.HasField(field):
         return None
-    at_ms: int = getattr(request, field).ToMilliseconds()
+    at_ms = milliseconds_of(getattr(request, field), field, wire.BAD_REQUEST)
     if at_ms < 0:
         raise RefusedError(wire.BAD_REQUEST, f"{field} is {at_ms} ms; give a time after the epoch")
     return at_ms
