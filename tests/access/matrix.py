@@ -73,7 +73,7 @@ class Question(NamedTuple):
     body: bytes
 
 
-class Told(NamedTuple):
+class Judged(NamedTuple):
     """A server's answer to a request."""
 
     verdict: Verdict
@@ -81,13 +81,13 @@ class Told(NamedTuple):
     remark: str
 
 
-def reported(answer: Command) -> Told:
+def judged(answer: Command) -> Judged:
     """Return the verdict of an answer."""
     remark = answer.remark or ""
     for verdict, words in _REFUSALS:
         if answer.code in _REFUSING_CODES and re.search(words, remark, re.IGNORECASE):
-            return Told(verdict, answer.code, remark)
-    return Told(Verdict.LET_IN, answer.code, remark)
+            return Judged(verdict, answer.code, remark)
+    return Judged(Verdict.LET_IN, answer.code, remark)
 
 
 def signed(
@@ -185,10 +185,10 @@ def _changed_body(body: bytes) -> bytes:
 
 def ask_all(
     address: str, questions: Iterable[Question], *, binary: bool = False
-) -> list[tuple[Question, Told]]:
+) -> list[tuple[Question, Judged]]:
     """Ask everything on one connection; return what was said, in order."""
     answers = answers_to(address, questions, binary=binary)
-    return [(question, reported(answer)) for question, answer in answers]
+    return [(question, judged(answer)) for question, answer in answers]
 
 
 def answers_to(

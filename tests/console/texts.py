@@ -41,7 +41,7 @@ def _texts(node: nodes.Expr) -> Iterator[str]:
             yield from _texts(node.expr2)
 
 
-# What other rooms say in English: `localized` gives it in the language of a page.
+# Texts of other packages are English: `localized` returns them in the language of a page.
 _SAID_BELOW: Final = ("error", "fault", "reason", "remedy", "said", "text")
 # Notes are in the language of who acted; the others are bodies and a schema.
 _NOT_BELOW: Final = ("note.text", "shown.text", "row.text", "chosen.text")

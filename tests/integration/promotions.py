@@ -25,19 +25,19 @@ def play(story: Story, *, role: str = "SYNC_MASTER", seed: int = 7, **properties
 
 
 async def in_step(cluster: Cluster) -> None:
-    """Return when the slave has all that its master has."""
+    """Wait until the slave has everything that its master has."""
     copies = cluster.broker(MASTER).copies.master
     assert copies is not None
     await until(copies.slaves_in_step, pause_s=0.1)
 
 
 async def switch(cluster: Cluster, how: str) -> None:
-    """Lose the master and make the slave the master, after an end of its own."""
+    """Kill the master, stop the slave by `how` ("kill" or "power_off"), if at all, and promote it."""
     cluster.kill(MASTER)
     if how == "kill":
         cluster.kill(SLAVE)
     elif how == "power_off":
-        # What no disk has by then is lost, in any role.
+        # Everything that no disk has by then is lost, in any role.
         store = cluster.broker(SLAVE).store
         await until(lambda: store.flushed_offset >= store.commit_log.end, pause_s=0.01)
         cluster.power_off(SLAVE)

@@ -21,6 +21,7 @@ from cometmq import ConsumeFromWhere, Message, MessageQueue, SendResult
 from cometmq.admin.access.records import AclEntry
 from cometmq.admin.brokers.reports import RocksdbCheck
 from cometmq.admin.groups.offsets import END
+from cometmq.admin.messages.reading import MAX_BODY_BYTES
 from cometmq.admin.messages.room import TrackKind
 from cometmq.admin.name_servers import UnitTopics
 from cometmq.client.tracing.codec import TraceType
@@ -33,7 +34,9 @@ from cometmq.errors import (
 )
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.reports.finding import Severity
+from cometmq.model.sysflag import COMPRESSED
 from cometmq.model.topic import TopicConfig
+from cometmq.testing.cluster import Cluster
 
 __all__ = ["face"]
 
@@ -430,6 +433,28 @@ def test_messages_are_found_in_every_way(
     assert at.msg_id == last.msg_id
     assert admin.messages.by_offset(last.queue, 99) is None
     assert sorted(m.body for m in admin.messages.stored(name)) == sorted(bodies)
+
+
+def test_bodies_of_few_bytes_are_decompressed_only_as_far_as_there_is_room() -> None:
+    """A key with 64 messages of 60 KB each took 4 GiB of whoever looked for it, the console's, too."""
+    body = bytes(15 << 20)
+    fitting = MAX_BODY_BYTES // len(body)
+    with Cluster() as cluster:
+        with cometmq.Producer(
+            "zeros", namesrv=cluster.namesrv, max_message_size_bytes=16 << 20
+        ) as producer:
+            for _ in range(fitting + 1):
+                producer.send(Message("zeros", body, keys="zeros"))
+        with cometmq.AdminClient(cluster.namesrv) as admin:
+            found = eventually(
+                lambda: admin.messages.by_key("zeros", "zeros"),
+                lambda got: len(got) == fitting + 1,
+            )
+            whole = [each for each in found if not each.sys_flag & COMPRESSED]
+            assert len(whole) == fitting
+            assert all(each.body == body for each in whole)
+            (stored,) = [each for each in found if each.sys_flag & COMPRESSED]
+            assert len(stored.body) < 1 << 20
 
 
 def test_queues_are_read_from_an_offset_and_by_tags(

@@ -44,7 +44,7 @@ def test_what_is_in_flight_is_the_same_at_the_promoted_slave(how: str) -> None:
             await switch(cluster, how)
             table = cluster.broker(SLAVE).pops.state.table
             assert table.count == 4
-            # A SYNC_MASTER answers when a slave has what it wrote.
+            # A SYNC_MASTER answers when a slave has its bytes.
             await cluster.demote(MASTER)
             for message in held[2:4]:
                 await until(partial(acknowledged, message), pause_s=0.5)
@@ -55,14 +55,14 @@ def test_what_is_in_flight_is_the_same_at_the_promoted_slave(how: str) -> None:
             for message in again:
                 await message.ack()
             assert table.count == 0
-            # Longer than any of them was hidden.
+            # This is longer than the time for which any of them was hidden.
             assert await consumer.receive(wait_ms=2 * HIDDEN_MS) == []
 
     play(story, flushDiskType="SYNC_FLUSH")
 
 
 async def received(consumer: SimpleConsumer, count: int) -> list[ReceivedMessage]:
-    """Receive until there are `count` messages, whatever a switch does to requests."""
+    """Receive until there are `count` messages, even if requests fail during a switch."""
     messages: list[ReceivedMessage] = []
 
     async def more() -> bool:

@@ -84,7 +84,7 @@ class Stream:
 
 
 class PortlessProxy:
-    """A proxy without its port, and with one client, which is `client-1` at each proxy."""
+    """A proxy without its port, with one client, `client-1` at each proxy."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         here = current()
@@ -150,7 +150,7 @@ class PortlessProxy:
         return await self.acks.change(self.caller, request)
 
     async def at_broker(self, message: wire.Message) -> PoppedMessage:
-        """Return what the broker says of a message that was received."""
+        """Return the broker's report of a message that was received."""
         handle = PopHandle.decode(message.system_properties.receipt_handle)
         address = self.instance.need_master(handle.broker_name, TOPIC)
         header = PopProgressRequestHeader(GROUP, TOPIC, handle.queue_id, handle.offset)
@@ -307,7 +307,7 @@ def test_a_message_that_is_not_renewed_three_times_in_a_row_is_given_up(cluster:
 
 
 def test_a_message_that_is_no_longer_in_flight_is_not_renewed(cluster: Cluster) -> None:
-    """It was asked for in three scans more."""
+    """Three more scans asked the broker about it."""
 
     async def scenario(proxy: PortlessProxy) -> None:
         await received(proxy)
@@ -403,7 +403,7 @@ def test_the_handle_of_a_message_that_is_delivered_again_is_refused_and_acknowle
 def test_a_handle_from_before_a_reset_does_not_acknowledge_the_delivery_after_it(
     cluster: Cluster,
 ) -> None:
-    """The message has the same place then."""
+    """The message then has the same place as before."""
 
     async def scenario() -> None:
         await prepare(cluster)

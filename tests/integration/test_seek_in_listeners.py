@@ -72,7 +72,7 @@ def test_a_thread_that_waits_for_its_own_seek_is_told(
     begun, done = threading.Event(), threading.Event()
 
     def listen(messages: list[MessageExt]) -> None:
-        # What is read again may come in another thread before the seek has returned.
+        # Messages that are read again may come in another thread before the seek has returned.
         if begun.is_set():
             return
         begun.set()

@@ -383,7 +383,7 @@ class GrpcPythonClient(GrpcClient):
     tools = ()
     serves = True
     of_wrong_type = "message type not match"
-    # It does not show the answer.
+    # The client does not show the server's answer.
     of_no_topic = of_wrong_secret = "failed to fetch topic"
 
     def command(self) -> list[str]:

@@ -45,7 +45,7 @@ CONF = {
     "transactionCheckInterval": "500",
     "messageDelayLevel": "1s 1s 1s 1s 1s 1s",
 }
-# The proxy, ours or Java's, hides a push consumer's message for so long in place of a minute, and hides it for a
+# The proxy, ours or Java's, hides a push consumer's message for this time instead of a minute, and hides it for a
 # minute more within three seconds, unless it is acknowledged before.
 HIDDEN_S = 12
 PROXY_CONF = {
@@ -91,7 +91,7 @@ class RunningProxy:
 
 
 class Keys(NamedTuple):
-    """The accounts of a cluster that wants signatures: who sends and receives, over TLS, and who administers."""
+    """The accounts of a cluster that wants signatures: one that sends and receives over TLS, and one that administers."""
 
     client: Credentials
     admin: Credentials
@@ -110,7 +110,7 @@ class Place:
         self._tools = tools
         self._one = threading.Lock()
         self._admin = keys.admin if keys else None
-        # What a client of the proxy is started with, and one of the remoting protocol.
+        # The arguments of a client of the proxy, and of a client of the remoting protocol.
         self.front: dict[str, Any] = {"endpoints": endpoints}
         self.behind: dict[str, Any] = {"namesrv": namesrv}
         if keys is not None:
@@ -412,7 +412,7 @@ class Case(NamedTuple):
 CASES: dict[str, Case] = {
     case.run.__name__.replace("_", " "): case
     for case in (
-        # It waits longest.
+        # This message waits longest.
         Case(renewed, "push"),
         Case(sent_and_pushed),
         Case(received_and_made_visible_again),

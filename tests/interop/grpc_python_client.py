@@ -29,13 +29,13 @@ client: Any = importlib.import_module("rocketmq")  # of DIRECTORY, which was put
 FilterType: Any = importlib.import_module("rocketmq.grpc_protocol").FilterType
 InternalError: Any = importlib.import_module("rocketmq.v5.exception").InternalErrorException
 
-# What a call may take on a machine that is busy with something else.
+# The time that a call may take on a machine that is busy with something else.
 PATIENCE_S = 20
 RECEIVED_AT_ONCE = 16
 
 
 def emit(event: str, **fields: Any) -> None:
-    """Print one event; its name comes first, readers know an event by that."""
+    """Print one event; its name comes first, because readers recognise an event by it."""
     line = json.dumps({"event": event, **fields}, ensure_ascii=False, separators=(",", ":"))
     with _printing:
         _events.write(line.encode() + b"\n")
@@ -43,7 +43,7 @@ def emit(event: str, **fields: Any) -> None:
 
 
 class Lines:
-    """Reads standard input on a thread, so that a scenario can look whether its end was asked for."""
+    """Reads standard input on a thread, so that a scenario can check whether it has to end."""
 
     def __init__(self) -> None:
         self._lines: queue.Queue[str] = queue.Queue()
@@ -53,7 +53,7 @@ class Lines:
     def _read(self) -> None:
         while line := sys.stdin.readline():
             self._lines.put(line.removesuffix("\n"))
-        # One for the scenario that runs, one for the loop over them.
+        # One line ends the running scenario, one the loop over scenarios.
         self._lines.put("")
         self._lines.put("")
 
@@ -107,7 +107,7 @@ class Args:
         }
 
     def fails(self, message: Any, deliveries: int) -> bool:
-        """Say whether this delivery of a message fails, of so many."""
+        """Say whether this delivery of a message, by its number, fails."""
         return deliveries <= int(self.in_turn("fail-times", index_of(message)) or 0)
 
 

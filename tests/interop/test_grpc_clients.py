@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 TAKE_PART = [label for label in CLIENTS if label != "rust-grpc" or with_rust()]
-# At both brokers at once, as the longest cases only wait.
+# The cases run at both brokers at once, because the longest ones only wait.
 CASES = [f"{broker}: {case}" for case in cases_of(*TAKE_PART) for broker in ("ours", "java")]
 
 

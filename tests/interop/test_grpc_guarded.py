@@ -46,7 +46,7 @@ GUARDED = {
 }
 COUNT = 3
 LABELS = [label for label in CLIENTS if label != "rust-grpc" or with_rust()]
-# These clients do all that they do without keys. The others, whose calls are the same, send and receive.
+# These clients run all cases. The others make the same calls, so they only send and receive.
 THOROUGH = ("java-grpc", "python-grpc")
 # These clients check certificates and take their authorities from here: Node and Python, and Rust.
 AUTHORITIES = ("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "SSL_CERT_FILE")

@@ -26,7 +26,7 @@ QUICK_QUERIES: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "2",
-    # Looks for what follows from conditions, in plans that are larger than the tables: an eighth of an
+    # This rule looks for consequences of conditions, in plans that are larger than the tables: an eighth of an
     # audit's processor time.
     "spark.sql.constraintPropagation.enabled": "false",
     # Plans are written only for a page that no test opens.

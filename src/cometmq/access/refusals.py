@@ -26,8 +26,8 @@ class Refusals:
         self.counts: dict[str, int] = {}
         self._monotonic = clock.monotonic
         self._ends_s = 0.0
-        self._reported: dict[tuple[str, str, str], int] = {}
-        self._unreported = 0
+        self._repeats: dict[tuple[str, str, str], int] = {}
+        self._unlogged = 0
 
     def add(self, asked: AccessRequest, error: AccessRefusedError) -> None:
         """Count one refusal."""
@@ -37,26 +37,26 @@ class Refusals:
             self._summarise()
             self._ends_s = now_s + PERIOD_S
         key = asked.peer_ip, error.reason, error.account
-        reported = self._reported.get(key)
-        if reported is not None:
-            self._reported[key] = reported + 1
-        elif len(self._reported) >= MOST_LOGGED:
-            self._unreported += 1
+        repeats = self._repeats.get(key)
+        if repeats is not None:
+            self._repeats[key] = repeats + 1
+        elif len(self._repeats) >= MOST_LOGGED:
+            self._unlogged += 1
         else:
-            self._reported[key] = 0
+            self._repeats[key] = 0
             log.warning("access refused", peer=asked.peer, code=int(asked.row.code), why=str(error))
 
     def _summarise(self) -> None:
-        more = {key: count for key, count in self._reported.items() if count}
-        if more or self._unreported:
+        more = {key: count for key, count in self._repeats.items() if count}
+        if more or self._unlogged:
             most = max(more, key=lambda key: more[key], default=("", "", ""))
             log.warning(
                 "access refused again",
-                refused=sum(more.values()) + self._unreported,
+                refused=sum(more.values()) + self._unlogged,
                 within_s=PERIOD_S,
                 most_from=most[0],
                 reason=most[1],
                 of_it=more.get(most, 0),
             )
-        self._reported.clear()
-        self._unreported = 0
+        self._repeats.clear()
+        self._unlogged = 0

@@ -84,7 +84,7 @@ class LineLimiter:
 
 
 def _summary(name: str, kind: _Kind) -> dict[str, Any]:
-    reported: dict[str, Any] = {
+    line: dict[str, Any] = {
         "event": "left out lines of the same kind",
         "kind": name,
         "left_out": kind.left_out,
@@ -92,5 +92,5 @@ def _summary(name: str, kind: _Kind) -> dict[str, Any]:
     }
     if kind.peers:
         worst = max(kind.peers, key=lambda peer: kind.peers[peer])
-        reported |= {"peers": len(kind.peers), "most_from": worst, "of_it": kind.peers[worst]}
-    return reported
+        line |= {"peers": len(kind.peers), "most_from": worst, "of_it": kind.peers[worst]}
+    return line

@@ -99,8 +99,8 @@ _declare(
     "each broker has 5 s, each member 8 s", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
-    "MAX_ADMIN_QUESTIONS", "questions", "Groups, topics and members about which such a call asks, taken together.",
-    "BAD_REQUEST", "a topic has some groups, a group some members", at="proxy.configuration.config",
+    "MAX_ADMIN_QUESTIONS", "questions", "Groups, topics and members about which such a call asks, in all.",
+    "BAD_REQUEST", "a topic has a few groups, a group a few members", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
     "MAX_ADMIN_ITEMS", "items", "Members, subscriptions or queues in the answer of such a call.",
@@ -113,7 +113,7 @@ _declare(
 _declare(
     "MAX_ADMIN_ANSWER_BYTES", "bytes", "The answer of such a call, and the subscriptions that members report for it.",
     "PAYLOAD_TOO_LARGE; QueryMessage leaves out messages and says so",
-    "clients of gRPC take no more by default", at="proxy.configuration.config",
+    "gRPC clients accept no more by default", at="proxy.configuration.config",
 )  # fmt: skip
 _declare(
     "MAX_QUERIED_MESSAGES", "messages", "Messages that a QueryMessage may ask for.", "BAD_REQUEST",

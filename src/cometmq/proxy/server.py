@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 _EXPIRE_S: Final = 10.0
-# The last renewals get at least so much time, if calls that did not end took all there was.
+# The least time for the last renewals, even if calls that did not end took all the time of the stop.
 _LEAST_LEAVE_S: Final = 1.0
 # How long a connection may take to begin HTTP/2, and how long it may have no call (Java:
 # grpcClientIdleTimeMills).
@@ -233,7 +233,7 @@ class Proxy:
         self._tasks.every(MARK_S, lambda: calls.throughput.mark(clock_s()), "mark-throughput")
 
     def _administration(self, sends: Sends) -> Administration:
-        """Make the handlers of the service Admin, whose modules are loaded by now."""
+        """Make the handlers of the service Admin. Their modules are loaded by now."""
         from cometmq.proxy.administration.asking import parts_of
         from cometmq.proxy.administration.handlers import Administration
         from cometmq.proxy.administration.process import ProcessFigures

@@ -17,7 +17,7 @@ class _Mark(NamedTuple):
 
 
 class Throughput:
-    """Counts messages that clients stored and got. For the loop's thread; `now_s` is the loop's time."""
+    """Counts messages that clients sent and received. For the loop's thread; `now_s` is the loop's time."""
 
     def __init__(self, now_s: float) -> None:
         self.stored = self.delivered = 0
@@ -28,7 +28,7 @@ class Throughput:
         self._marks.append(_Mark(now_s, self.stored, self.delivered))
 
     def rates(self, now_s: float) -> tuple[float, float]:
-        """Return how many messages a second were stored and delivered, since the start if that is not a minute ago."""
+        """Return the messages a second, stored and delivered, of the last minute or since a later start."""
         begin = self._marks[0]
         seconds = max(now_s - begin.at_s, 1.0)
         return (self.stored - begin.stored) / seconds, (self.delivered - begin.delivered) / seconds

@@ -151,10 +151,10 @@ class ReplicationMaster:
                     slaves={slave.peer: slave.acknowledged for slave in behind},
                 )
                 return False
-            reported = self._loop.create_future()
-            self.on_acknowledged.append(wake := _waker(reported))
+            woken = self._loop.create_future()
+            self.on_acknowledged.append(wake := _waker(woken))
             try:
-                await asyncio.wait([reported], timeout=left_s)
+                await asyncio.wait([woken], timeout=left_s)
             finally:
                 self.on_acknowledged.remove(wake)
         return True

@@ -151,9 +151,9 @@ def end_of(certificate: Path, serving: ssl.SSLContext) -> int | None:
         for side in (client, server, client):
             with suppress(ssl.SSLWantReadError):
                 side.do_handshake()
-        reported = client.getpeercert()
+        served = client.getpeercert()
     except ssl.SSLCertVerificationError as error:
         return 0 if error.verify_code == _EXPIRED else None
     except (OSError, ValueError):  # only TLS 1.2 is allowed, say
         return None
-    return int(ssl.cert_time_to_seconds(str(reported["notAfter"])) * 1000) if reported else None
+    return int(ssl.cert_time_to_seconds(str(served["notAfter"])) * 1000) if served else None

@@ -38,7 +38,7 @@ async def again(client: Client, **fields: Any) -> list[Popped]:
 
 
 def seen(broker: Broker) -> dict[Any, Any]:
-    """Return what is in flight, by group, topic and queue."""
+    """Return the messages in flight, by group, topic and queue."""
     return {
         key: (state.committed, list(state.hidden), state.order and state.order.pending)
         for key, state in broker.pops.state.table.states.items()

@@ -137,7 +137,7 @@ def acknowledge(table: Table, offset: int) -> None:
 
 
 def steps_of(work: Callable[[], object]) -> int:
-    """Return how many lines of Python some work runs, and how many functions it calls, those in C included."""
+    """Return how many lines of Python some work runs, and how many functions it calls, including those in C."""
     steps = 0
 
     def count(*_: Any) -> Any:
@@ -171,7 +171,7 @@ def test_a_pop_and_an_acknowledgement_do_as_much_among_a_million_as_among_few() 
     most: dict[int, tuple[int, int]] = {}
     for count in (FEW, MANY):
         table = popped_table(count)
-        # A chunk is of bounded size, and what C does to one is not counted below.
+        # A chunk has a bounded size, and the work of C code on it is not counted below.
         chunks = table.states[KEY].hidden.chunk_count
         assert count / 512 <= chunks <= count / 512 + 1
         # Messages here and there, and all of some chunks, which are joined or dropped.
@@ -179,6 +179,6 @@ def test_a_pop_and_an_acknowledgement_do_as_much_among_a_million_as_among_few() 
         acknowledged = [steps_of(partial(acknowledge, table, offset)) for offset in spread]
         pops = [steps_of(partial(pop, table, count + BATCH * each)) for each in range(64)]
         most[count] = max(pops), max(acknowledged)
-    # They differ by where chunks end. A look at each chunk would be 31 times as much.
+    # They differ only by the ends of chunks. A look at each chunk would take 31 times as many steps.
     for few, many in zip(most[FEW], most[MANY], strict=True):
         assert many < 2 * few < 400

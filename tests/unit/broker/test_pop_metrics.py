@@ -26,7 +26,7 @@ RETRY = pop_retry_topic(GROUP, "orders")
 
 
 def scrape(broker: Broker, group: str = GROUP) -> dict[str, float]:
-    """Return what a group has in each metric."""
+    """Return a group's value of each metric."""
     pairs = PairSlots()
     pairs.begin(10)
     out = Exposition(dict.fromkeys(BASE_LABELS, "x"))
@@ -65,7 +65,7 @@ async def test_what_a_group_has_in_flight_is_told_with_its_retries(tmp_path: Pat
 async def test_a_revival_that_is_held_up_is_late_in_its_own_group_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each try hides the messages for a second more, and nothing was ever later than that."""
+    """Each try hides the messages for a second more, so the metric never showed more than a second."""
     late = "cometmq_pop_revive_late_seconds"
     async with running(tmp_path) as broker:
         client = Client(broker)

@@ -64,7 +64,7 @@ async def test_10985_what_cannot_be_read_now_comes_later(
 async def test_10736_an_acknowledgement_amid_the_reading_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread reads what is not in memory, and the loop takes acknowledgements meanwhile."""
+    """While a thread reads messages that are not in memory, the loop takes acknowledgements."""
     async with running(tmp_path) as broker:
         client = Client(broker)
         await fill(client, 2, queueId=0)
@@ -260,7 +260,7 @@ async def test_10667_an_acknowledgement_after_a_revival_that_could_not_write_cou
 def after(
     monkeypatch: pytest.MonkeyPatch, target: Any, name: str, action: Callable[[], Awaitable[None]]
 ) -> None:
-    """Have `action` run whenever a coroutine of `target` is done."""
+    """Run `action` whenever a coroutine of `target` is done."""
     original = getattr(target, name)
 
     async def wrapped(*args: Any) -> Any:

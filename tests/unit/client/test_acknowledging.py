@@ -24,7 +24,7 @@ ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 @pytest.fixture
 async def acknowledgements(fake: FakeInstance) -> Acknowledgements:
-    """Return what acknowledges at brokers "a" and "b", which take all of it."""
+    """Return acknowledgements at brokers "a" and "b", which accept all of them."""
     fake.remoting.routes["t"] = route("a", "b")
     await fake.instance.routes.refresh("t")
     for code in (ACK, BATCH_ACK):
@@ -132,7 +132,7 @@ async def test_a_batch_that_is_refused_fails_for_each_of_its_messages(
 async def test_an_acknowledgement_that_fails_renews_the_route(
     fake: FakeInstance, acknowledgements: Acknowledgements, count: int
 ) -> None:
-    """A single one did not: after a switch it went to the dead master until the next regular renewal."""
+    """After a switch, single acknowledgements went to the dead master until the next regular renewal."""
     fake.remoting.down.add("a:1")
     results = await asyncio.gather(
         *(acknowledgements.ack(receipt(number)) for number in range(count)), return_exceptions=True

@@ -147,9 +147,9 @@ class Book:
         entries = {policy.policy_type: policy for policy in self._policies_of(subject)}
         for policy in policies:
             known = entries.get(policy.policy_type)
-            reported = {entry.resource: entry for entry in (known and known.entries) or ()}
-            reported.update((entry.resource, entry) for entry in policy.entries or ())
-            entries[policy.policy_type] = PolicyInfo(policy.policy_type, list(reported.values()))
+            merged = {entry.resource: entry for entry in (known and known.entries) or ()}
+            merged.update((entry.resource, entry) for entry in policy.entries or ())
+            entries[policy.policy_type] = PolicyInfo(policy.policy_type, list(merged.values()))
         return self.with_acl(AclInfo(subject, list(entries.values())))
 
     def delete_acl(

@@ -108,7 +108,7 @@ class UserStore:
             return book_of(msgspec.json.decode(text, type=State))
         except (msgspec.DecodeError, UnicodeDecodeError, UserRefusedError) as error:
             raise ConfigError(
-                f"{path} is damaged, so no user could be known:  {_reason_of(error)}; {remedy}"
+                f"{path} is damaged, so its users are unknown: {_reason_of(error)}; {remedy}"
             ) from None
 
     async def change(self, change: Change) -> None:
@@ -168,8 +168,8 @@ class UserStore:
             self._next, self._failed = self.book, self._made
             return
         before, self.book, self._written = self.book, book, made
-        for reported in self.on_change:
-            reported(before, book)
+        for notify in self.on_change:
+            notify(before, book)
 
     def _write_file(self, book: Book) -> None:
         text = msgspec.json.format(msgspec.json.encode(book.state()), indent=1)

@@ -280,8 +280,8 @@ def _unknown(facts: WriteFacts, broker: BrokerFacts) -> Reason:
     if broker.settings is not None:
         evidence.append(broker.settings.shows("autoCreateTopicEnable", str(may).lower()))
     if broker.model is not None:
-        reported = Shown.NOT_THERE() if model is None else f"perm={model.perm}"
-        evidence.append(broker.model.shows(Shown.TOPIC(topic=AUTO_CREATE_TOPIC), reported))
+        perm = Shown.NOT_THERE() if model is None else f"perm={model.perm}"
+        evidence.append(broker.model.shows(Shown.TOPIC(topic=AUTO_CREATE_TOPIC), perm))
     if may and (broker.model is None or (model is not None and model.perm & PERM_INHERIT)):
         return Reason(
             Cause.TOPIC_CREATED_BY_FIRST_SEND,

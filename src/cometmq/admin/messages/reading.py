@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from cometmq.admin.routed import readable_of, reader_of
@@ -35,7 +35,7 @@ log = get_logger(__name__)
 # The group of Java's tools, which every broker knows from its start.
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 _MESSAGES_AT_ONCE: Final = 32
-_MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 BEYOND: Final = 2**63 - 1
 _NOTHING_FOUND: Final = (
     ResponseCode.PULL_NOT_FOUND,
@@ -231,7 +231,7 @@ def records_of(body: bytes, source: str) -> list[StoredRecord]:
 
 
 def message_of(
-    record: StoredRecord, broker_name: str, *, max_body_bytes: int = _MAX_BODY_BYTES
+    record: StoredRecord, broker_name: str, *, max_body_bytes: int = MAX_BODY_BYTES
 ) -> MessageExt:
     """Return the message of a record.
 
@@ -239,7 +239,7 @@ def message_of(
     keeps its flag.
     """
     message = record.to_message(broker_name)
-    if message.sys_flag & COMPRESSED:
+    if message.sys_flag & COMPRESSED and max_body_bytes > 0:
         try:
             message.body = decompress(
                 message.body, message.sys_flag, max_length=max_body_bytes, limit="max_body_bytes"
@@ -248,6 +248,24 @@ def message_of(
             return message
         message.sys_flag &= ~COMPRESSED
     return message
+
+
+def messages_of(
+    records: Iterable[StoredRecord], broker_name: str, max_bodies_bytes: int
+) -> list[MessageExt]:
+    """Return the messages of records.
+
+    Bodies are decompressed as long as all of them together take `max_bodies_bytes`; another one stays
+    as it is stored and keeps its flag. A few kilobytes may inflate to 64 MiB each.
+    """
+    left = max_bodies_bytes
+    messages = []
+    for record in records:
+        message = message_of(record, broker_name, max_body_bytes=left)
+        if record.sys_flag & COMPRESSED and not message.sys_flag & COMPRESSED:
+            left -= len(message.body)
+        messages.append(message)
+    return messages
 
 
 def settings_of(body: bytes, address: str) -> dict[str, str]:

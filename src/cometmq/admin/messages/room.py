@@ -14,7 +14,13 @@ from typing import Final, Self
 from cometmq.admin.groups.room import Groups
 from cometmq.admin.messages.letters import UnconsumedMessages
 from cometmq.admin.messages.pages import PagedMessages
-from cometmq.admin.messages.reading import address_of, message_of, records_of
+from cometmq.admin.messages.reading import (
+    MAX_BODY_BYTES,
+    address_of,
+    message_of,
+    messages_of,
+    records_of,
+)
 from cometmq.admin.messages.redriving import LetterOutcome, redrive_each
 from cometmq.admin.messages.sending import SentMessages
 from cometmq.admin.messages.waiting import WaitingMessages
@@ -49,7 +55,7 @@ from cometmq.protocol.headers import (
     QueryMessageRequestHeader,
     ViewMessageRequestHeader,
 )
-from cometmq.protocol.messages.record import StoredRecord, decode_record
+from cometmq.protocol.messages.record import decode_record
 from cometmq.protocol.redrive import NO_END_MS
 
 log = get_logger(__name__)
@@ -153,16 +159,13 @@ class FoundMessages(list[MessageExt]):
 class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, WaitingMessages):
     """Finds and tracks messages, sends or consumes them again, and lists those that nobody consumes.
 
-    `as_message` makes a message of the record that a broker found.
+    Bodies that one broker finds are decompressed as long as all of them together take at most
+    `max_bodies_bytes`; the others stay as they are stored, with their flag.
     """
 
-    def __init__(
-        self,
-        servers: Servers,
-        as_message: Callable[[StoredRecord, str], MessageExt] = message_of,
-    ) -> None:
+    def __init__(self, servers: Servers, max_bodies_bytes: int = MAX_BODY_BYTES) -> None:
         super().__init__(servers)
-        self._as_message = as_message
+        self._max_bodies_bytes = max_bodies_bytes
 
     async def by_id(self, offset_msg_id: str, topic: str | None = None) -> MessageExt:
         """Return the message of an offset id, from the broker whose address the id holds.
@@ -176,7 +179,8 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             ViewMessageRequestHeader(offset=int(offset_msg_id[-16:], 16), topic=topic),
             what=f"the message {offset_msg_id}",
         )
-        return self._as_message(decode_record(answer.body), await self._name_of(address))
+        record, name = decode_record(answer.body), await self._name_of(address)
+        return message_of(record, name, max_body_bytes=self._max_bodies_bytes)
 
     async def by_unique_id(
         self,
@@ -397,13 +401,11 @@ class Messages(QueueContents, PagedMessages, SentMessages, UnconsumedMessages, W
             )
             if answer.code == ResponseCode.QUERY_NOT_FOUND:
                 return FoundMessages()
-            records = records_of(answer.body, what)
-            messages = [self._as_message(record, names[address]) for record in records]
+            records = [each for each in records_of(answer.body, what) if each.topic == topic]
+            messages = messages_of(records, names[address], self._max_bodies_bytes)
             # A remark beside messages says which limit ended the search.
             ended = {address: answer.command.remark} if answer.command.remark else {}
-            return FoundMessages(
-                (each for each in messages if each.topic == topic and fits(each)), ended
-            )
+            return FoundMessages((each for each in messages if fits(each)), ended)
 
         return FoundMessages.joined(
             await self._servers.each(names, ask, what, missing=self._servers.missing_of(route))

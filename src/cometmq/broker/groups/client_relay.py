@@ -188,7 +188,7 @@ class ClientRelay:
     ) -> tuple[int, bytes]:
         """Send the offsets to the members; return how many there are, and the body of the answer."""
         # C++ clients read a list.
-        reported_c = LongAnswer(self._clock, self._config.max_frame_length, _RESET_REMEDY)
+        list_for_c = LongAnswer(self._clock, self._config.max_frame_length, _RESET_REMEDY)
         for queue_id in range(topic.write_queue_nums):
             stored = self._offsets.query(header.group, header.topic, queue_id)
             if stored < 0:
@@ -202,7 +202,7 @@ class ClientRelay:
             if for_c:
                 queue = MessageQueue(header.topic, self._config.broker_name, queue_id)
                 entry = encode_reset_offset_for_c(queue, target)
-                await reported_c.write(b"," + entry if queue_id else entry)
+                await list_for_c.write(b"," + entry if queue_id else entry)
         members = self._clients.consumers(header.group)
         if not members:
             raise Refused(
@@ -212,14 +212,14 @@ class ClientRelay:
             )
         body = table = await _offset_table(answer)
         if for_c:
-            body = await reported_c.body(b'{"offsetTable":[', b"]}")
-        reported = ResetOffsetRequestHeader(
+            body = await list_for_c.body(b'{"offsetTable":[', b"]}")
+        sent = ResetOffsetRequestHeader(
             header.group, header.topic, header.timestamp, is_force=False
         )
         for member in members:
             _need_version(member, MQVersion.V3_0_7_SNAPSHOT)
         for member in members:
-            command = requests.RESET_CONSUMER_CLIENT_OFFSET.command(reported, body)
+            command = requests.RESET_CONSUMER_CLIENT_OFFSET.command(sent, body)
             try:
                 member.connection.send_oneway(command)
             except CometMQError as error:  # the member's removal is under way

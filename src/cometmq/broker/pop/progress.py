@@ -59,7 +59,7 @@ class PopQuestions:
         header = request.header
         group = header.consumer_group
         if header.offset >= 0:
-            # Proxies ask so of many messages: one queue is looked at.
+            # Proxies ask this about many messages, so only one queue is searched.
             message = self._message(header)
             return response(
                 ResponseCode.SUCCESS,

@@ -37,9 +37,9 @@ class QueueState:
         self.order: Ordered | None = None
         # The time for which the table has it in the list of messages that become visible.
         self.armed_for_ms = NEVER_MS
-        # How many were delivered again since the start, for metrics. Of messages that could not be copied: when the
-        # first of them was due, and when they are tried again.
+        # How many were delivered again since the start, for metrics.
         self.revived_count = 0
+        # If messages could not be copied: when the first of them was due, and when they are tried again.
         self.late_since_ms = NEVER_MS
         self.tried_again_ms = 0
 

@@ -195,8 +195,8 @@ class BrokerApi:
     async def popped_message(
         self, address: str, header: PopProgressRequestHeader
     ) -> PoppedMessage | None:
-        """Ask what became of a message in a group (code 30005, which only CometMQ's brokers know); None if the group
-        does not pop the topic.
+        """Return the state of a message in a group (code 30005, which only CometMQ's brokers know); None if the
+        group does not pop the topic.
         """
         answer = await self._remoting.ask(
             address,

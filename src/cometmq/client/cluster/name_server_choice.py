@@ -91,13 +91,13 @@ def _explained(error: CometMQError, address: str) -> CometMQError:
 
 
 def _of_all(errors: list[CometMQError]) -> CometMQError:
-    reported = next((e for e in reversed(errors) if isinstance(e, RemotingError)), errors[-1])
+    chosen = next((e for e in reversed(errors) if isinstance(e, RemotingError)), errors[-1])
     if len(errors) == 1:
-        return reported
+        return chosen
     reasons = "; ".join(map(str, errors))
-    return type(reported)(
+    return type(chosen)(
         f"none of {len(errors)} name servers answered: {reasons}",
-        code=reported.code,
-        remark=reported.remark,
-        address=reported.address,
+        code=chosen.code,
+        remark=chosen.remark,
+        address=chosen.address,
     )

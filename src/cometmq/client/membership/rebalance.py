@@ -205,8 +205,8 @@ class Rebalancer:
         now = loop.time()
         unanswered_s = now - self._unanswered.setdefault(topic, now)
         # A name server that cannot be reached may come up in a moment, so wait before warning.
-        reported = isinstance(failure, (RouteNotFoundError, AccessDeniedError))
-        if reported or unanswered_s >= UNANSWERED_S:
+        is_answer = isinstance(failure, (RouteNotFoundError, AccessDeniedError))
+        if is_answer or unanswered_s >= UNANSWERED_S:
             self._lacking.add(topic)
             log.warning(
                 "the topic has no route yet, nothing is consumed from it",

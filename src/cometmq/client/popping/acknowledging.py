@@ -44,8 +44,8 @@ class Acknowledgements:
     async def hide(
         self, receipt: Receipt, invisible_ms: int, *, keeps_handle: bool = False
     ) -> bool:
-        """Hide a message for a time from now on, and note its new handle. Say whether it was in flight: a broker
-        refuses a message that was not, but for one that was popped in order.
+        """Hide a message for a time from now on, and note its new handle. Return whether it was in flight. If it was
+        not, brokers refuse the call, except for a message that was popped in order.
 
         With `keeps_handle` a CometMQ broker accepts the old handle, too.
         Raises RemotingError, RemoteError, RouteNotFoundError.

@@ -135,14 +135,14 @@ def decode_traces(text: str) -> list[TraceContext]:
 
 
 def _fields(context: TraceContext, bean: TraceBean) -> tuple[object, ...]:
-    reported = (context.timestamp_ms, context.region, context.group)
+    common = (context.timestamp_ms, context.region, context.group)
     match context.type:
         case TraceType.PUB:
             named = (bean.topic, bean.msg_id, bean.tags, bean.keys, bean.store_host)
             rest = (bean.body_length, context.cost_ms, bean.message_type.value)
-            return (*reported, *named, *rest, bean.offset_msg_id, context.success)
+            return (*common, *named, *rest, bean.offset_msg_id, context.success)
         case TraceType.SUB_BEFORE:
-            return (*reported, context.request_id, bean.msg_id, bean.retry_times, bean.keys)
+            return (*common, context.request_id, bean.msg_id, bean.retry_times, bean.keys)
         case TraceType.SUB_AFTER:
             outcome = (context.cost_ms, context.success, bean.keys, int(context.context_code))
             return (
@@ -155,9 +155,9 @@ def _fields(context: TraceContext, bean: TraceBean) -> tuple[object, ...]:
         case TraceType.END_TRANSACTION:
             named = (bean.topic, bean.msg_id, bean.tags, bean.keys, bean.store_host)
             verdict = (bean.transaction_id, bean.transaction_state, bean.from_check)
-            return (*reported, *named, bean.message_type.value, *verdict)
+            return (*common, *named, bean.message_type.value, *verdict)
         case TraceType.RECALL:
-            return (*reported, bean.topic, bean.msg_id, context.success)
+            return (*common, bean.topic, bean.msg_id, context.success)
 
 
 def _text(value: object) -> str:

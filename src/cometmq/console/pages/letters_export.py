@@ -120,7 +120,7 @@ def _limit(looked_at: int, size: int, count: int, *, is_late: bool) -> tuple[str
 
 def _line(letter: MessageExt) -> bytes:
     """Return a letter as a line of JSON. `body` is Base64; `text` is there if the body is UTF-8."""
-    reported: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "msgId": letter.msg_id,
         "offsetMsgId": letter.offset_msg_id,
         "topic": letter.topic,
@@ -140,5 +140,5 @@ def _line(letter: MessageExt) -> bytes:
     }
     # The exact bytes are there in any case.
     with suppress(UnicodeDecodeError):
-        reported["text"] = letter.body.decode()
-    return json.dumps(reported, ensure_ascii=False).encode() + b"\n"
+        fields["text"] = letter.body.decode()
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"

@@ -35,7 +35,7 @@ MAX_ENTRY_VALUE: Final = 65_536
 MAX_SETTING: Final = 1000
 _ENTRY_NAME: Final = Bound("MAX_ENTRY_NAME", MAX_ENTRY_NAME)
 # How many letters of a value the result of a change shows; the preview and the audit log have all.
-_REPORTED_LETTERS: Final = 500
+_SHOWN_LETTERS: Final = 500
 _ENTRIES_AGE_S: Final = 2.0
 # One that does not answer takes seconds to say so.
 _SETTINGS_AGE_S: Final = 10.0
@@ -286,7 +286,7 @@ def _typed(name: str) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _REPORTED_LETTERS else f"{text[:_REPORTED_LETTERS]}…"
+    return text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}…"
 
 
 def _values_of(held: Mapping[str, Mapping[str, str]], key: str) -> list[str]:

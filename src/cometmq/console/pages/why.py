@@ -224,12 +224,12 @@ def _evidence_rows(reason: Reason) -> list[tuple[Evidence, list[Evidence]]]:
     """Group the evidence of a reason by the answer that it came from, under the first figure of
     each.
     """
-    reported: dict[tuple[str, str, int], list[Evidence]] = {}
+    by_source: dict[tuple[str, str, int], list[Evidence]] = {}
     for evidence in reason.evidence:
-        reported.setdefault((evidence.request, evidence.address, evidence.at_ms), []).append(
+        by_source.setdefault((evidence.request, evidence.address, evidence.at_ms), []).append(
             evidence
         )
-    return [(figures[0], figures) for figures in reported.values()]
+    return [(figures[0], figures) for figures in by_source.values()]
 
 
 def _about(given: Values) -> list[tuple[str, str, str]]:

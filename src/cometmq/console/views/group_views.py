@@ -216,13 +216,13 @@ async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> An
     for state in sorted(states, key=lambda state: (bool(state.gone_ms), state.at.broker_id)):
         readers.setdefault((state.at.cluster, state.at.broker_name), state)
 
-    async def reported(state: BrokerState) -> Known[T]:
+    async def answer_of(state: BrokerState) -> Known[T]:
         if state.is_silent:
             return Known(None, state.error)
         return await in_time(ask(state.at.address), _nothing, who=state.at.address)
 
     asked = [state.at for state in readers.values()]
-    answers = await asyncio.gather(*map(reported, readers.values()))
+    answers = await asyncio.gather(*map(answer_of, readers.values()))
     pairs = list(zip(asked, answers, strict=True))
     return Answers(
         tuple(asked),

@@ -48,7 +48,7 @@ class ReportFile:
     fault: str = ""
 
 
-class _Reported(msgspec.Struct):
+class _Body(msgspec.Struct):
     """Has the fields of a report that the list needs. All others are skipped, so that a large file
     makes no objects.
     """
@@ -70,7 +70,7 @@ class ReportList:
         self._root = root
         self._reading = asyncio.Lock()
         # By path: the file's times and size, and its report; None if it is none.
-        self._reported: dict[Path, tuple[tuple[int, int, int], ReportFile | None]] = {}
+        self._known: dict[Path, tuple[tuple[int, int, int], ReportFile | None]] = {}
 
     async def read(self) -> tuple[list[ReportFile], bool]:
         """Return the reports, the newest first, and whether these are all.
@@ -83,7 +83,7 @@ class ReportList:
     def _read(self) -> tuple[list[ReportFile], bool]:
         paths, is_all = _json_files(self._root)
         found: list[ReportFile] = []
-        reported, self._reported = self._reported, {}
+        known, self._known = self._known, {}
         left = MAX_LISTED_BYTES
         for path in paths:
             if len(found) >= MAX_REPORTS:
@@ -94,7 +94,7 @@ class ReportList:
             except OSError:
                 continue  # it is gone
             mark = at.st_mtime_ns, at.st_ctime_ns, at.st_size
-            seen = reported.get(path)
+            seen = known.get(path)
             if seen is None or seen[0] != mark:
                 if 0 < left < at.st_size <= MAX_REPORT_BYTES:
                     left = 0
@@ -103,7 +103,7 @@ class ReportList:
                     continue
                 left -= min(at.st_size, MAX_REPORT_BYTES)
                 seen = mark, _listed(self._root, path, at)
-            self._reported[path] = seen
+            self._known[path] = seen
             if seen[1] is not None:
                 found.append(seen[1])
         found.sort(key=lambda report: (-(report.ended_ms or report.written_ms), report.name))
@@ -189,7 +189,7 @@ def _listed(root: Path, path: Path, at: os.stat_result) -> ReportFile | None:
         return ReportFile(name, name, None, None, None, "", written_ms, fault)
     try:
         with path.open("rb") as file:
-            found = msgspec.json.decode(file.read(at.st_size), type=_Reported)
+            found = msgspec.json.decode(file.read(at.st_size), type=_Body)
     except OSError as error:
         return ReportFile(name, name, None, None, None, "", written_ms, str(error))
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -136,8 +136,8 @@ class Batches:
             if start < end or start < low or queue not in known:
                 waiting[queue] = Waiting(start, max(start, low), max(start, low, end))
         if not waiting:
-            # The run that archived the last batch may have ended before its group had it, or a broker
-            # was away: no further batch may come that would make up for it.
+            # The run that archived the last batch may have ended before it committed the offsets for
+            # the group, or a broker was away then. Maybe no further batch comes that commits them.
             self._commit_for_group(
                 {
                     queue: state.to
@@ -151,8 +151,8 @@ class Batches:
         """Archive these ranges, or as much of them as fits into one batch."""
         ranges = self._admitted(waiting)
         if not self._has_committed:
-            # A refusal is raised, because every later one would be refused, too (there is no such
-            # group, for example).
+            # A refusal of the first commit is raised, because every later commit would be refused, too
+            # (there is no such group, for example).
             self._log.archived({queue: start for queue, (start, _) in ranges.items()})
             self._has_committed = True
         staged = self._archive.new_staging()
@@ -210,7 +210,7 @@ class Batches:
     def _commit_for_group(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Commit the archived offsets for the consumer group that shows how far the archive is.
 
-        Log a failure, once as long as it stays the same: the archive's own state is what counts.
+        Log a failure, and the same failure once: the archive does not depend on the group's offsets.
         """
         if not offsets:
             return
@@ -219,7 +219,9 @@ class Batches:
         except CometMQError as error:
             if str(error) != self._refused:
                 self._refused = str(error)
-                log.warning("the group does not get the archived offsets", reason=self._refused)
+                log.warning(
+                    "the archived offsets are not committed for the group", reason=self._refused
+                )
             return
         self._refused = ""
         self._committed |= offsets

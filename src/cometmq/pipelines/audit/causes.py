@@ -192,7 +192,7 @@ class Differences:
         if self._basis.config.fail_on:
             refused = f.coalesce(cause.isin(self._basis.config.fail_on), f.lit(False))
             explained = explained & ~refused
-        reported = f.struct(
+        entry = f.struct(
             f.lit(difference).alias("difference"),
             f.lit(group or None).cast("string").alias("grp"),
             f.coalesce(cause, f.lit(UNKNOWN)).alias("cause"),
@@ -201,7 +201,7 @@ class Differences:
         )
         is_there = f.coalesce(holds, f.lit(False))
         self._holds.append(is_there)
-        return f.when(is_there, reported)
+        return f.when(is_there, entry)
 
     # Sent and stored
 

@@ -97,7 +97,7 @@ class Evidence:
         origin = self._unwrapped(f.col("properties")[p.RETRY_TOPIC])
         # A recall order waits beside the message that it recalls, under the same id.
         recalls = f.col("properties")[p.TIMER_DEL_UNIQKEY].isNotNull()
-        reported = messages.select(
+        rows = messages.select(
             "msg_id",
             real.alias("real"),
             origin.alias("origin"),
@@ -105,13 +105,13 @@ class Evidence:
             f.when(recalls, RECALLED).otherwise(DELAYED).alias("what"),
         )
         frames = [
-            reported.where(f.col("real").isin(self.config.topics)).select(
+            rows.where(f.col("real").isin(self.config.topics)).select(
                 f.col("real").alias("topic"), "msg_id", "what", "due"
             )
         ]
         for at, group in enumerate(self.config.groups):
             what = f.lit(of_group(RETRY_DELAYED, at)).alias("what")
-            retried = reported.where(f.col("real") == names.retry_topic(group))
+            retried = rows.where(f.col("real") == names.retry_topic(group))
             frames.append(retried.select(f.col("origin").alias("topic"), "msg_id", what, "due"))
         return self._union(frames)
 
@@ -159,13 +159,13 @@ class Evidence:
                 f.when(redriven, of_group(RETRY_REDRIVEN, at)),
             )
         )
-        reported = retries.join(f.broadcast(done), ["broker", "queue_id"], "left").select(
+        rows = retries.join(f.broadcast(done), ["broker", "queue_id"], "left").select(
             origin, "msg_id", f.explode(words).alias("what")
         )
         letters = self._of(dead_topic).select(
             origin, "msg_id", f.lit(of_group(DEAD, at)).alias("what")
         )
-        return self._union([_timeless(reported), _timeless(letters)])
+        return self._union([_timeless(rows), _timeless(letters)])
 
     # Reports of clients
 
@@ -187,10 +187,10 @@ class Evidence:
             .when(kind == TraceType.PUB.value, SEND_FAILED)
             .when((kind == TraceType.END_TRANSACTION.value) & is_commit, COMMITTED)
         )
-        reported = events.select(
+        rows = events.select(
             self._unwrapped(f.col("topic")).alias("topic"), "msg_id", what.alias("what"), "time_ms"
         )
-        return reported.where(f.col("what").isNotNull() & f.col("topic").isin(self.config.topics))
+        return rows.where(f.col("what").isNotNull() & f.col("topic").isin(self.config.topics))
 
     def consumed_by_trace(self, events: Any, known: Any) -> Any:
         """Return the consumptions among trace events.
@@ -214,12 +214,12 @@ class Evidence:
             .where("success is not null")
         )
         group = self._unwrapped(f.col("grp"))
-        reported = attempts.select(
+        rows = attempts.select(
             "msg_id", _outcome(group, self.config.groups, f.col("success")), "time_ms", "times"
         )
         # Consumed together, messages of a batch are several events with one id. Other events that
         # agree are one that was traced twice.
-        found = known.join(reported.where("what is not null"), "msg_id")
+        found = known.join(rows.where("what is not null"), "msg_id")
         each = f.array_repeat("time_ms", f.when(f.col("is_batch"), f.col("times")).otherwise(1))
         return found.select("topic", "msg_id", "what", f.explode(each).alias("time_ms"))
 
@@ -230,24 +230,24 @@ class Evidence:
         """
         from pyspark.sql import functions as f
 
-        reported = self._ledger(frame, ledger, "sent", known)
+        rows = self._ledger(frame, ledger, "sent", known)
         what = f.when(f.col("ok"), SENT).otherwise(SEND_FAILED).alias("what")
-        return reported.select("topic", "msg_id", what, "time_ms")
+        return rows.select("topic", "msg_id", what, "time_ms")
 
     def consumed_by_ledger(self, frame: Any, ledger: Ledger, known: Any) -> Any:
         from pyspark.sql import functions as f
 
-        reported = self._ledger(frame, ledger, "consumed", known)
+        rows = self._ledger(frame, ledger, "consumed", known)
         groups = self.config.groups
-        if "grp" not in reported.columns:
+        if "grp" not in rows.columns:
             if len(groups) > 1:
                 raise ConfigError(
                     f"consumed: {ledger.path} has no column {ledger.group!r}, which says of which of "
                     f"the groups {', '.join(groups)} each row is; name the column by group"
                 )
-            reported = reported.withColumn("grp", f.lit(groups[0]))
+            rows = rows.withColumn("grp", f.lit(groups[0]))
         what = _outcome(f.col("grp"), groups, f.col("ok"))
-        return reported.select("topic", "msg_id", what, "time_ms").where("what is not null")
+        return rows.select("topic", "msg_id", what, "time_ms").where("what is not null")
 
     # Inside
 
@@ -273,24 +273,22 @@ class Evidence:
                 f"topics {', '.join(self.config.topics)} each row is; name the column by topic"
             )
         types = dict(frame.dtypes)
-        reported = frame.select(
+        rows = frame.select(
             f.col(ledger.topic) if has_topic else f.lit(self.config.topics[0]).alias(ledger.topic),
             f.col(ledger.msg_id if has_id else ledger.key).cast("string").alias("given"),
             milliseconds(ledger.time, types.get(ledger.time)).alias("time_ms"),
             _is_yes(ledger.ok, types).alias("ok"),
             *([f.col(ledger.group).alias("grp")] if ledger.group in types else []),
         ).withColumnRenamed(ledger.topic, "topic")
-        reported = reported.where(
-            f.col("topic").isin(self.config.topics) & f.col("given").isNotNull()
-        )
+        rows = rows.where(f.col("topic").isin(self.config.topics) & f.col("given").isNotNull())
         if has_id:
-            return reported.withColumnRenamed("given", "msg_id")
+            return rows.withColumnRenamed("given", "msg_id")
         by_key = known.where("key is not null").select(
             "topic", f.col("key").alias("given"), f.col("msg_id").alias("found")
         )
         unknown = f.concat(f.lit("key "), f.col("given"))
         return (
-            reported.join(by_key, ["topic", "given"], "left")
+            rows.join(by_key, ["topic", "given"], "left")
             .withColumn("msg_id", f.coalesce("found", unknown))
             .drop("given", "found")
         )
@@ -299,8 +297,8 @@ class Evidence:
         from pyspark.sql import functions as f
 
         real = self._unwrapped(f.col("properties")[p.REAL_TOPIC])
-        reported = messages.select(real.alias("topic"), "msg_id", what.alias("what"))
-        return _timeless(reported.where(f.col("topic").isin(self.config.topics)))
+        rows = messages.select(real.alias("topic"), "msg_id", what.alias("what"))
+        return _timeless(rows.where(f.col("topic").isin(self.config.topics)))
 
     def _unwrapped(self, name: Any) -> Any:
         from pyspark.sql import functions as f
@@ -400,10 +398,10 @@ def asked_topics(config: Config) -> list[str]:
     return [*topics, config.trace_topic] if config.trace_topic else topics
 
 
-def _timeless(reported: Any) -> Any:
+def _timeless(rows: Any) -> Any:
     from pyspark.sql import functions as f
 
-    return reported.withColumn("time_ms", f.lit(None).cast("bigint"))
+    return rows.withColumn("time_ms", f.lit(None).cast("bigint"))
 
 
 def _outcome(group: Any, groups: Sequence[str], success: Any) -> Any:
@@ -412,8 +410,8 @@ def _outcome(group: Any, groups: Sequence[str], success: Any) -> Any:
 
     what = f.lit(None).cast("string")
     for at, name in enumerate(groups):
-        reported = f.when(success, of_group(CONSUMED, at)).otherwise(of_group(CONSUME_FAILED, at))
-        what = f.when(group == name, reported).otherwise(what)
+        outcome = f.when(success, of_group(CONSUMED, at)).otherwise(of_group(CONSUME_FAILED, at))
+        what = f.when(group == name, outcome).otherwise(what)
     return what.alias("what")
 
 

@@ -183,7 +183,7 @@ def places(logged: Any, archive: Any | None, known_files: Sequence[str] | None) 
     same = f.xxhash64("msg_id", "store_time", "body_crc")
     kept = [name for name in logged.columns if name not in PLACE]
     # Where both have the message, the log's values count: "log" sorts behind "archive".
-    reported = f.max_by(f.struct(*kept), f.col("side"))
+    values = f.max_by(f.struct(*kept), f.col("side"))
     known = f.lit(True) if known_files is None else f.col("file").isin(list(known_files))
     return (
         sides.groupBy(*PLACE)
@@ -192,7 +192,7 @@ def places(logged: Any, archive: Any | None, known_files: Sequence[str] | None) 
             f.count_if(~is_log).alias("archive_count"),
             (f.min(same) != f.max(same)).alias("differs"),
             f.count_if(~is_log & ~known).alias("stray_count"),
-            reported.alias("reported"),
+            values.alias("values"),
         )
         .select(
             *PLACE,
@@ -200,7 +200,7 @@ def places(logged: Any, archive: Any | None, known_files: Sequence[str] | None) 
             "archive_count",
             "differs",
             (f.col("stray_count") > 0).alias("stray"),
-            "reported.*",
+            "values.*",
         )
     )
 

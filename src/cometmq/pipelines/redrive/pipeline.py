@@ -54,7 +54,7 @@ class Config(Settings, frozen=True, kw_only=True):
     reasons: only letters with one of these reasons.
     reason_property: the property in which the application says why it gave up; without it, a
         letter's reason is the number of attempts.
-    send: send the chosen letters; false only shows what there is.
+    send: send the chosen letters; false only shows the letters.
     to: `topic` sends the letters to their topic, where all its groups see them, `group` to the
         group's retry topic. Do not use `group` for a group that consumes in order: brokers make such
         letters dead letters again.

@@ -12,7 +12,7 @@ from cometmq.spark.rows.columns import COLUMNS, columns_in
 
 
 class Selection(Settings, frozen=True):
-    """since: the first store time, a TOML time with a zone: 2026-11-20T16:00:00Z.
+    """since: the store time at which the selection begins, a TOML time with a zone: 2026-11-20T16:00:00Z.
     until: the store time before which the selection ends, written in the same way.
     tags: only messages with one of these tags. keys: only messages with one of these keys.
     where: a condition in Spark's SQL over the columns (docs/spark.md), for example

@@ -58,7 +58,7 @@ class AckMessageRequestHeader(Header):
 
 class PopProgressRequestHeader(Header):
     """Code 30005, which only CometMQ's brokers know. An empty `topic` stands for all that the group pops. With
-    `offset` the answer says only what became of that message of a queue, which may be one of a retry topic.
+    `offset` the answer has only the state of that message of a queue; the queue may be of a retry topic.
     """
 
     consumer_group: str
@@ -71,7 +71,7 @@ class ChangeInvisibleTimeRequestHeader(Header):
     """Code 200053. The message stays hidden for `invisible_time` ms from now on.
 
     With `suspend` (5.5) Java's broker does not count the delivery that follows. With `keep_handle` CometMQ's broker
-    goes on to accept the handle that the request has; Java's does not know the field, and makes a new handle.
+    still accepts the handle of the request afterwards; Java's does not know the field, and makes a new handle.
     """
 
     consumer_group: str

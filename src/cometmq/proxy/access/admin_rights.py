@@ -1,4 +1,4 @@
-"""Say which rights the calls of the service Admin need: those of the requests by which tools ask brokers for the same."""
+"""List the rights that calls of the service Admin need: the same as the requests by which tools ask brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ADMINISTRATION: Final = (Right.ADMIN, Right.INSPECT)
 def _as(row: AnyRequestType) -> Callable[[Any], Iterator[Need]]:
     """Return the rights that a call needs for the topics and groups that it names, as `row` has them.
 
-    An optional topic or group that the call does not name needs none here: the handler checks those that it finds.
+    If the call leaves out an optional topic or group, the handler checks the rights to those that it finds.
     """
     kinds = dict.fromkeys(resource.kind for resource in row.resources)
     is_administration = row.right in _ADMINISTRATION
@@ -39,7 +39,7 @@ def _as(row: AnyRequestType) -> Callable[[Any], Iterator[Need]]:
     return needs
 
 
-# Of a group's members brokers say the same to who may ask for its connections and for what a member reports.
+# Brokers demand the same right for the list of a group's members and for the report of one member.
 _SUBSCRIPTION: Final = _as(requests.QUERY_SUBSCRIPTION_BY_CONSUMER)
 
 ADMIN_RIGHTS: Final[Mapping[str, Callable[[Any], Iterator[Need]]]] = {

@@ -120,7 +120,7 @@ class Gate:
         max_age_s: int,
         cluster: str,
     ) -> None:
-        """`cluster` is the name by which policies call the cluster."""
+        """`cluster` is the name of the cluster in policies."""
         self.accounts = accounts
         self._cluster = cluster
         # How many calls were refused, by a word for the reason.
@@ -177,8 +177,8 @@ class Gate:
                     "permission",
                     peer,
                     wire.FORBIDDEN,
-                    f"{call} takes a Super user as long as authorizationEnabled is false, and User:{account.name} "
-                    "is none: use another user",
+                    f"{call} needs a Super user while authorizationEnabled is false, and User:{account.name} is "
+                    "not one; use a Super user",
                 )
 
     # Inside

@@ -12,8 +12,8 @@ from cometmq.proxy.wire.names import group_of, topic_of
 class Need(NamedTuple):
     """Names a resource and rights; a call needs one of the rights.
 
-    The cluster has no name: the gate knows it. A call of `administration` takes a Super user where users
-    have no rights, because authorisation is off.
+    `name` is empty for the cluster, because the gate knows its name. While authorisation is off, nobody has
+    rights, and a call with `administration` needs a Super user.
     """
 
     kind: ResourceKind

@@ -1,1 +1,1 @@
-"""Serve gRPC's service Admin by the rooms of the administration client. Only `service` is imported at a start."""
+"""Serve gRPC's service Admin with the rooms of the administration client. A start imports only `service`."""

@@ -1,4 +1,4 @@
-"""Ask servers for the handlers of the service Admin, within limits, and say what remained unknown."""
+"""Ask servers on behalf of the service Admin, within limits, and note which answers are missing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from cometmq.metrics.limit_hits import LimitHits
 from cometmq.model.subscription import SubscriptionData
 from cometmq.protocol.codes import RequestCode
 from cometmq.protocol.command import RemotingCommand
-from cometmq.protocol.messages.record import StoredRecord
 from cometmq.proxy.administration.limits import check_answer, check_questions
 from cometmq.proxy.calls import Calls
 from cometmq.proxy.clients.clients import Clients
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 U = TypeVar("U")
 
-# As the administration client has it.
+# The same as the administration client's.
 _TIMEOUT_S: Final = 5.0
-# So many groups, topics or members are asked about at a time.
+# The most groups, topics or members to ask about at a time.
 _AT_ONCE: Final = 8
 # A subscription counts with its texts and this size more.
 _SUBSCRIPTION_BYTES: Final = 64
@@ -47,7 +46,7 @@ _WITH_MESSAGES: Final = (RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_
 
 
 class _ReportLimit(RpcHook):
-    """Refuses reports that would hold the loop while they are decoded. A member of a group writes its own."""
+    """Refuses reports that would block the loop while they are decoded. A member writes its own report."""
 
     def __init__(self, hits: LimitHits) -> None:
         self._hits = hits
@@ -59,28 +58,28 @@ class _ReportLimit(RpcHook):
         if size <= most or command.code in _WITH_MESSAGES:
             return
         text = (
-            f"the report of {address} has {size} bytes, the limit MAX_REPORT_BYTES of this proxy is {most}; ask by "
+            f"the report of {address} has {size} bytes, the limit MAX_REPORT_BYTES of this proxy is {most}; use "
             "cometmq admin"
         )
-        # The error of one of several servers becomes a part of another error.
+        # Note it here: if one of several servers fails, its error becomes a part of another error.
         self._hits.note(RemotingError(text, limit="MAX_REPORT_BYTES"))
         raise RemotingError(text, address=address)
 
 
 class _CheapGroups(Groups):
     async def need(self, group: str) -> None:
-        """Refuse a group of which no broker knows an offset. To find out whether it exists takes the settings of
-        all groups, which a right to one group does not allow.
+        """Refuse a group without an offset at any broker. It may exist, but only the settings of all groups would
+        show that, and a right to one group does not allow reading them.
         """
         raise RefusedError(
             wire.CONSUMER_GROUP_NOT_FOUND,
-            f"no broker that was asked knows a queue of group {group}; check its name",
+            f"group {group} has no offset at the brokers that were asked; check its name",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Holds what the handlers use of the proxy."""
+    """Holds the parts of the proxy that the handlers use."""
 
     remoting: RemotingClient
     topics: Topics
@@ -104,7 +103,7 @@ def parts_of(
     network: Network,
     figures: ProcessFigures,
 ) -> Parts:
-    """Return the parts, with connections of their own: a long report keeps no send waiting."""
+    """Return the parts, with connections of their own, so that no send waits behind a long report."""
     access = instance.access
     remoting = RemotingClient(
         connect_timeout_s=_TIMEOUT_S,
@@ -119,8 +118,8 @@ def parts_of(
         Topics(servers),
         _CheapGroups(servers),
         Offsets(servers),
-        # Bodies stay compressed: a handler inflates what its answer has room for.
-        Messages(servers, StoredRecord.to_message),
+        # Bodies stay compressed: a handler decompresses those for which its answer has room.
+        Messages(servers, max_bodies_bytes=0),
         clients,
         calls,
         sends,
@@ -131,14 +130,14 @@ def parts_of(
 
 
 class Inquiry:
-    """Counts about how much a call asks servers, and notes what remained unknown."""
+    """Counts the questions of a call to servers, and notes which answers are missing."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
         self._count = self._held_bytes = 0
 
     def take(self, count: int, what: str) -> None:
-        """Count questions before they are asked. Raises RefusedError for too many of one call."""
+        """Count questions before they are asked. Raises RefusedError if the call asks too many."""
         check_questions(count, what, self._count)
         self._count += count
 
@@ -150,7 +149,7 @@ class Inquiry:
         self._held_bytes += sum(
             len(data.topic) + len(data.sub_string) + _SUBSCRIPTION_BYTES for data in subscriptions
         )
-        check_answer(self._held_bytes, "what members subscribe to takes")
+        check_answer(self._held_bytes, "the subscriptions of members take")
 
     async def each(
         self, names: Iterable[U], what: str, ask: Callable[[U], Awaitable[T]]
@@ -169,19 +168,19 @@ class Inquiry:
         return found
 
     async def partly(self, call: Awaitable[T], join: Callable[[Mapping[str, Any]], T]) -> T:
-        """Return the result of a call of several servers; if some fail, what `join` makes of the others' results,
-        with a note. Raises the call's error if all fail.
+        """Return the result of a call to several servers. If some fail, note that and return the results of the
+        others, joined by `join`; if all fail, raise the call's error.
         """
         try:
             return await call
         except ServersFailedError as error:
             if not error.results:
                 raise
-            self.notes.append(f"the answer has the part of the other brokers only: {error}")
+            self.notes.append(f"some brokers are missing from the answer: {error}")
             return join(error.results)
 
     def status(self) -> wire.Status:
-        """Return the status of the answer: OK, or MULTIPLE_RESULTS with what is missing from it, and why."""
+        """Return the status of the answer: OK, or MULTIPLE_RESULTS with the missing parts and the reasons."""
         return status(wire.MULTIPLE_RESULTS, "; ".join(self.notes)) if self.notes else ok()
 
 
@@ -189,7 +188,7 @@ def refuse_lite(name: str) -> None:
     """Raise RefusedError if a call names a lite topic."""
     if name:
         raise RefusedError(
-            wire.UNSUPPORTED, "lite topics are not served by this proxy; name a topic instead"
+            wire.UNSUPPORTED, "this proxy does not serve lite topics; name another topic"
         )
 
 

@@ -1,4 +1,4 @@
-"""Serve the calls about how far groups are, and move their offsets."""
+"""Serve the calls about the progress of groups, and reset their offsets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def describe_group_accumulation(
     return answer
 
 
-_UNKNOWN: Final = "it has no offset in some queue, or in none"
+_UNKNOWN: Final = "the group has no offset in some of the queues, or in all of them"
 
 
 def _accumulation(
@@ -72,7 +72,7 @@ def _accumulation(
 async def query_time_span(
     parts: Parts, caller: Caller, request: admin.QueryTimeSpanRequest
 ) -> admin.QueryTimeSpanResponse:
-    """Return the times of each queue of the topics named, or of all topics in which the group has an offset."""
+    """Return the times of each queue of the named topics, or of all topics in which the group has an offset."""
     group, inquiry = group_of(request.group), Inquiry()
     check_questions(len(request.topics), "topics")
     topics = [topic_of(each) for each in request.topics]
@@ -117,7 +117,7 @@ async def reset_group_offset(
     if at_ms is None:
         raise RefusedError(
             wire.BAD_REQUEST,
-            "reset_timestamp is missing; name the time of the first message to consume again",
+            "reset_timestamp is missing; give the time of the first message to consume again",
         )
     await parts.offsets.reset_to_time(group, topic, at_ms)
     return admin.ResetGroupOffsetResponse(status=ok())

@@ -34,7 +34,7 @@ _CALLS: Final[dict[str, _Serve]] = {
 
 
 class Handler(NamedTuple):
-    """Serves one call. `outcome` makes what carries a refusal; without `has_status` it is not the answer on the wire."""
+    """Serves one call. `outcome` is the class that carries a refusal; with `has_status` it is the answer's class."""
 
     serve: Callable[[Caller, Any], Awaitable[Any]]
     request: Any

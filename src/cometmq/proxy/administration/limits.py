@@ -14,7 +14,7 @@ def check_questions(count: int, what: str, asked: int = 0) -> None:
         raise RefusedError(
             wire.BAD_REQUEST,
             f"with {count} {what} the call asks {asked + count} questions, the limit MAX_ADMIN_QUESTIONS is {most}; "
-            "name a group or topic, in several calls",
+            "make several calls, each for one group or topic",
             "MAX_ADMIN_QUESTIONS",
         )
 
@@ -25,7 +25,7 @@ def check_items(count: int, what: str) -> None:
     if count > most:
         raise RefusedError(
             wire.PAYLOAD_TOO_LARGE,
-            f"the answer has {count} {what}, the limit MAX_ADMIN_ITEMS is {most}; name a topic, or ask by cometmq admin",
+            f"the answer has {count} {what}, the limit MAX_ADMIN_ITEMS is {most}; name a topic, or use cometmq admin",
             "MAX_ADMIN_ITEMS",
         )
 
@@ -36,6 +36,7 @@ def check_answer(size: int, what: str) -> None:
     if size > most:
         raise RefusedError(
             wire.PAYLOAD_TOO_LARGE,
-            f"{what} {size} bytes, the limit MAX_ADMIN_ANSWER_BYTES is {most}; ask for less, or by cometmq admin",
+            f"{what} {size} bytes, the limit MAX_ADMIN_ANSWER_BYTES is {most}; ask about fewer topics, groups "
+            "or messages, or use cometmq admin",
             "MAX_ADMIN_ANSWER_BYTES",
         )

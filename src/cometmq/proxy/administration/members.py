@@ -1,4 +1,4 @@
-"""Find the members of groups: those that brokers know, and behind this proxy its own clients."""
+"""Find the members of groups: those that brokers know, and the clients of this proxy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MODELS: Final = {_PROXIED: admin.CLUSTERING, "BROADCASTING": admin.BROADCASTING
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Is a member with its subscriptions by topic, None if nobody asked for them or it did not report them."""
+    """Is a member with its subscriptions by topic; None if they were not asked for, or not reported."""
 
     info: admin.ClientInfo
     subscriptions: Mapping[str, SubscriptionData] | None
@@ -55,7 +55,7 @@ class Members:
 
     @property
     def agree(self) -> bool | None:
-        """Whether all members subscribe to the same; None if a member did not report it."""
+        """Whether all members have the same subscriptions; None if a member did not report its own."""
         if len(self.members) < 2:
             return True
         views = [each.subscriptions for each in self.members]
@@ -68,7 +68,7 @@ class Members:
 async def members_of(
     parts: Parts, group: str, inquiry: Inquiry, *, subscriptions: bool
 ) -> Members | None:
-    """Return the members of a group, None if there is none. With `subscriptions` each is asked for its own.
+    """Return the members of a group, None if there is none. With `subscriptions`, ask each member for its own.
 
     Notes name brokers and members that did not answer. Raises their error if no broker answers.
     """
@@ -77,7 +77,7 @@ async def members_of(
     if found is None and not own:
         return None
     model = _PROXIED if found is None else found.message_model
-    # Brokers know all clients of this proxy as one member.
+    # Brokers know the clients of this proxy as one member, which is left out here.
     own_id = parts.instance.client_id
     others = [] if found is None else [each for each in found.clients if each.client_id != own_id]
     check_items(len(others) + len(own), f"members of group {group}")
@@ -149,7 +149,7 @@ def client_id_of(text: str) -> str:
     if not text.strip():
         raise RefusedError(
             wire.CLIENT_ID_REQUIRED,
-            "client_id is empty; ListConsumerConnection has those of a group",
+            "client_id is empty; ListConsumerConnection lists the members of a group",
         )
     return text
 
@@ -198,7 +198,9 @@ async def _reported(
             info = await parts.groups.running_info(group, member.client_id)
     except (CometMQError, TimeoutError) as error:
         why = str(error) or f"it did not answer within {MEMBER_ANSWER_S:g} s"
-        inquiry.notes.append(f"what {member.client_id:.100} subscribes to is unknown: {why}")
+        inquiry.notes.append(
+            f"the subscriptions of member {member.client_id:.100} are unknown: {why}"
+        )
         return None
     return _by_topic(info.subscriptions, inquiry)
 

@@ -1,4 +1,4 @@
-"""Serve the calls about single messages: find them, send one, have a member consume one."""
+"""Serve the calls about single messages: find, send, and have a member consume one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cometmq.proxy.wire.messages import to_wire
 from cometmq.proxy.wire.names import group_of, topic_of
 from cometmq.proxy.wire.statuses import RefusedError, ok
 
-# Parts of an answer besides its messages.
+# Reserved for the parts of an answer besides its messages.
 _SPARE_BYTES: Final = 8 * 1024
 _CONSUMED: Final = ("CR_SUCCESS", "CR_COMMIT")
 
@@ -44,14 +44,15 @@ async def query_message(
     )
     wanted = [each for each in found if _is_wanted(each, request)]
     if len(wanted) > most:
-        notes.append(f"{len(wanted) - most} more were found than max_message_nums={most}")
+        notes.append(f"{len(wanted) - most} more messages were found than max_message_nums={most}")
     answer = admin.ListMessageResponse()
     # To inflate 64 bodies as far as there is room may take a second.
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(None, _add, answer, wanted[:most], request.topic, notes)
     if not wanted and not notes:
         raise RefusedError(
-            wire.MESSAGE_NOT_FOUND, f"no broker of topic {topic} finds such a message"
+            wire.MESSAGE_NOT_FOUND,
+            f"no broker of topic {topic} finds a message with this id or key, within these times",
         )
     answer.status.CopyFrom(inquiry.status())
     return answer
@@ -60,14 +61,13 @@ async def query_message(
 async def admin_send_message(
     parts: Parts, caller: Caller, request: admin.AdminSendMessageRequest
 ) -> admin.AdminSendMessageResponse:
-    """Send a message as a producer's, with an id of its own if the call gives none."""
+    """Send a message like a producer, with a new id if the call gives none."""
     system = wire.SystemProperties()
     system.CopyFrom(request.system_properties)
     if system.message_type == wire.TRANSACTION:
         raise RefusedError(
             wire.UNSUPPORTED,
-            "AdminSendMessage sends no transactional message, because nobody would end its transaction; send it by a "
-            "producer",
+            "AdminSendMessage sends no transactional message, because nobody would end its transaction; use a producer",
         )
     if request.tag:
         system.tag = request.tag
@@ -112,7 +112,7 @@ async def verify_message(
         raise RefusedError(
             wire.MESSAGE_BODY_TOO_LARGE,
             f"the body has more bytes than the limit maxMessageSize of {longest}, or is "
-            "damaged; verify it by a member that speaks RocketMQ's own protocol",
+            "damaged; name a member that is not a gRPC client",
             "maxMessageSize",
         )
     verdict = await parts.clients.questions.verdict(own, message)
@@ -127,26 +127,27 @@ def _most_messages(request: admin.ListMessageRequest) -> int:
     if not 0 <= wanted <= most:
         raise RefusedError(
             wire.BAD_REQUEST,
-            f"max_message_nums is {wanted}, the limit MAX_QUERIED_MESSAGES is {most}; ask for 1 to {most}, and narrow the "
-            "time for others",
+            f"max_message_nums is {wanted}, the limit MAX_QUERIED_MESSAGES is {most}; ask for 1 to {most} messages, "
+            "in several calls for shorter times",
             "MAX_QUERIED_MESSAGES",
         )
     return wanted or most
 
 
 def _refuse_pages(request: admin.ListMessageRequest) -> None:
-    """Raise RefusedError for what brokers cannot search by."""
+    """Raise RefusedError for pages, and for a search that brokers have no index for."""
     for field in ("scroll_id", "page_num", "page_size"):
         if request.HasField(field):
             raise RefusedError(
-                wire.UNSUPPORTED, f"{field} is not served; narrow begin_timestamp and end_timestamp"
+                wire.UNSUPPORTED,
+                f"this proxy does not serve {field}; narrow begin_timestamp and end_timestamp",
             )
     key = request.WhichOneof("search_key")
     if key not in ("message_id", "message_key"):
         raise RefusedError(
             wire.UNSUPPORTED if key else wire.BAD_REQUEST,
-            f"the call searches by {key or 'nothing'}; brokers have an index of message_id and message_key, so give "
-            "one of them",
+            f"the call searches by {key or 'nothing'}, but brokers have an index of message_id and message_key only; "
+            "give one of them",
         )
 
 
@@ -160,7 +161,7 @@ async def _found(
 ) -> list[MessageExt]:
     begin_ms, end_ms = times
     if request.WhichOneof("search_key") == "message_id":
-        # Found by its place; its id says no time.
+        # Brokers find it by its place, and do not look at the time.
         by_id = inquiry.partly(parts.messages.find(request.message_id, topic), _joined)
         return [each for each in await by_id if begin_ms <= each.store_timestamp_ms <= end_ms]
     by_key = parts.messages.by_key(
@@ -190,7 +191,7 @@ def _add(
     topic: wire.Resource,
     notes: list[str],
 ) -> None:
-    """Add messages as far as there is room: bodies of few bytes may inflate to gigabytes. In a thread."""
+    """Add messages for which there is room: a compressed body of few bytes may grow to gigabytes. In a thread."""
     most = config.MAX_ADMIN_ANSWER_BYTES
     left, lacking = most - _SPARE_BYTES, 0
     for message in messages:
@@ -207,12 +208,12 @@ def _add(
     if lacking:
         notes.append(
             f"{lacking} messages are left out, because they are damaged or the answer would exceed the limit "
-            f"MAX_ADMIN_ANSWER_BYTES of {most}; narrow the time, or ask by cometmq admin"
+            f"MAX_ADMIN_ANSWER_BYTES of {most}; narrow the time, or use cometmq admin"
         )
 
 
 def _inflate(message: MessageExt, most: int) -> bool:
-    """Replace a compressed body by its content; return whether that was possible within `most` bytes."""
+    """Decompress a body in place; return whether it fits into `most` bytes."""
     if not message.sys_flag & COMPRESSED:
         return True
     try:

@@ -33,7 +33,7 @@ _LEVELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ProcessFigures:
-    """Says what the proxy is called, how many connections it has open, and whether it checks users."""
+    """Holds the proxy's name, the number of its open connections, and whether it checks users."""
 
     name: Callable[[], str]
     connection_count: Callable[[], int]
@@ -42,7 +42,7 @@ class ProcessFigures:
 
 @dataclass(frozen=True, slots=True)
 class ChangedLevel:
-    """Is the outcome of ChangeLogLevel, whose answer on the wire has no status."""
+    """Is the outcome of ChangeLogLevel. Its answer on the wire has no status."""
 
     status: wire.Status
     remark: str = ""
@@ -57,19 +57,20 @@ async def change_log_level_of(
 ) -> ChangedLevel:
     """Change the level of this process's log until its end.
 
-    As brokers change their configuration: without access control for this machine only, which loopback shows.
+    Without access control only callers on this machine may do that, as with a broker's configuration; loopback
+    shows that they are on it.
     """
     if not parts.figures.checks_users and not is_loopback(caller.ip):
         raise RefusedError(
             wire.FORBIDDEN,
-            f"without access control only loopback may change the level of the log, and the call came from {caller.ip}; "
-            "set authenticationEnabled=true, or call the proxy at 127.0.0.1 on its own machine",
+            "without access control the level of the log can be changed only by loopback, and the call came from "
+            f"{caller.ip}; set authenticationEnabled=true, or call the proxy at 127.0.0.1 on its own machine",
         )
     level = _LEVELS.get(request.level)
     if level is None:
         raise RefusedError(
             wire.BAD_REQUEST,
-            f"the level is {request.level}; choose one of {', '.join(_Request.Level.keys())}",
+            f"level {request.level} is unknown; choose one of {', '.join(_Request.Level.keys())}",
         )
     try:
         change_log_level(level)
@@ -83,7 +84,7 @@ async def change_log_level_of(
     )
     return ChangedLevel(
         ok(),
-        f"the log of {parts.figures.name()}, this process only, has the level {level} until it ends",
+        f"the log of {parts.figures.name()} has the level {level} until this process ends; other processes are unchanged",
     )
 
 

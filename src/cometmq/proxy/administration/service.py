@@ -1,4 +1,4 @@
-"""Connect the service Admin to gRPC. Its handlers, and the administration client behind them, are imported at the first call."""
+"""Connect the service Admin to gRPC. The first call imports the handlers and their administration client."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class AdminService(grpc.GenericRpcHandler):
         async def call(raw: bytes, context: Context) -> bytes:
             return await self._answer(name, raw, context)
 
-        # Bytes both ways.
+        # The handler gets and returns bytes.
         return grpc.unary_unary_rpc_method_handler(call)
 
     # Inside
@@ -86,13 +86,13 @@ class AdminService(grpc.GenericRpcHandler):
         try:
             async with asyncio.timeout(config.ADMIN_CALL_TIMEOUT_S):
                 answer = await handler.serve(caller, request)
-        except RequestTimeoutError:  # a server's, which names it
+        except RequestTimeoutError:  # its text names the server
             raise
         except TimeoutError as error:
             raise RefusedError(
                 wire.PROXY_TIMEOUT,
                 f"the servers did not answer within the limit ADMIN_CALL_TIMEOUT_S of {config.ADMIN_CALL_TIMEOUT_S:g} "
-                "s; ask about fewer topics or groups, or by cometmq admin",
+                "s; ask about fewer topics or groups, or use cometmq admin",
                 "ADMIN_CALL_TIMEOUT_S",
             ) from error
         if handler.has_status:
@@ -101,7 +101,7 @@ class AdminService(grpc.GenericRpcHandler):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Count a call while it is served. Raises RefusedError for too many."""
+        """Count a call while it is served. Raises RefusedError if there are too many."""
         most = config.MAX_ADMIN_CALLS
         if self._open_count >= most:
             raise RefusedError(
@@ -127,11 +127,11 @@ class AdminService(grpc.GenericRpcHandler):
         if name not in ("", self._cluster):
             raise RefusedError(
                 wire.BAD_REQUEST,
-                f"deployment_name is {name!r:.80}, and this proxy serves {self._cluster} (rocketMQClusterName); "
-                "leave it out, or ask the proxy of that deployment",
+                f"deployment_name is {name!r:.80}, but this proxy serves {self._cluster} (rocketMQClusterName); "
+                "leave it out, or call the proxy of that deployment",
             )
 
 
 def _load() -> None:
-    """Import the handlers. This takes a tenth of a second, so it is not for the loop's thread."""
+    """Import the handlers, in another thread than the loop's: this takes a tenth of a second."""
     import cometmq.proxy.administration.handlers  # noqa: F401 - to have it loaded

@@ -1,4 +1,4 @@
-"""Serve the calls about subscriptions: those of groups, and of each member."""
+"""Serve the calls about the subscriptions of groups and of their members."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cometmq.proxy.wire.statuses import RefusedError
 async def list_subscription(
     parts: Parts, caller: Caller, request: admin.ListSubscriptionRequest
 ) -> admin.ListSubscriptionResponse:
-    """Return what groups subscribe to, also groups without a member, as far as brokers remember it."""
+    """Return the subscriptions of groups; of a group without a member those that brokers remember."""
     topic, groups = await _asked(parts, caller, request)
     inquiry = Inquiry()
     listed = await inquiry.each(
@@ -42,7 +42,7 @@ async def list_subscription(
 async def describe_subscription(
     parts: Parts, caller: Caller, request: admin.DescribeSubscriptionRequest
 ) -> admin.DescribeSubscriptionResponse:
-    """Return what each member of the groups that are online subscribes to."""
+    """Return the subscriptions of each member of the groups that are online."""
     topic, groups = await _asked(parts, caller, request)
     inquiry = Inquiry()
 
@@ -70,8 +70,8 @@ async def delete_subscription(
     group = group_of(request.group)
     raise RefusedError(
         wire.NOT_IMPLEMENTED,
-        "DeleteSubscription is not served: brokers keep no subscription that can be deleted by itself. Stop the members "
-        f"of group {group} that subscribe to the topic, or delete the group by cometmq admin deleteSubGroup",
+        "this proxy does not serve DeleteSubscription, because brokers cannot delete one subscription of a group. Stop "
+        f"the members of group {group} that subscribe to the topic, or delete the group with cometmq admin deleteSubGroup",
     )
 
 
@@ -83,16 +83,17 @@ async def _asked(
     caller: Caller,
     request: admin.ListSubscriptionRequest | admin.DescribeSubscriptionRequest,
 ) -> tuple[str | None, list[str]]:
-    """Return the topic that is meant, None for all, and the groups: the one named, or all of the topic.
+    """Return the topic, None for all, and the groups: the named one, or all groups of the topic.
 
-    The caller needs the right to each of these groups.
+    Raises RefusedError unless the caller has the right to each of these groups.
     """
     topic = topic_of(request.topic) if request.HasField("topic") else None
     if request.HasField("group"):
         return topic, [group_of(request.group)]
     if topic is None:
         raise RefusedError(
-            wire.BAD_REQUEST, "the call names neither topic nor group; name one of them, or both"
+            wire.BAD_REQUEST,
+            "the call names neither a topic nor a group; name one of them, or both",
         )
     groups = await parts.groups.of_topic(topic)
     check_questions(len(groups), f"groups of topic {topic}")
@@ -126,18 +127,18 @@ async def _of_group(
 
 
 async def _offline_info(parts: Parts, group: str, topic: str) -> admin.SubscriptionInfo:
-    """Return a subscription without a member, with the selection if a broker remembers it."""
+    """Return the subscription of a group without members, with its expression if a broker remembers it."""
     found = admin.SubscriptionInfo(group=topic_named(group), topic=topic_named(topic))
     data = await parts.groups.subscription(group, topic)
     if data is not None:
         found.expression.CopyFrom(expression_of(data))
-    # Nobody disagrees.
+    # There is no member that could disagree.
     found.subscription_consistency = True
     return found
 
 
 def _of_members(members: Members, topic: str | None) -> Iterator[_Entry]:
-    """Yield an entry for each member and topic; of a member that did not report, one without a topic."""
+    """Yield an entry for each member and topic; for a member that did not report, one without a topic."""
     agree = members.agree is True
     for member in members.members:
         if member.subscriptions is None:
@@ -158,11 +159,11 @@ def _info(members: Members, data: SubscriptionData, *, agree: bool) -> admin.Sub
         message_model=model_of(members.model),
         subscription_consistency=agree,
     )
-    # Clients number the versions of a subscription by their clock; ours of gRPC have none.
+    # A client's clock gives a subscription its version; subscriptions of gRPC clients have none.
     if data.sub_version > 0:
         found.last_update_timestamp.FromMilliseconds(min(data.sub_version, _LATEST_MS))
     return found
 
 
-# Timestamps end with the year 9999.
+# The last time that a Timestamp can hold: the end of the year 9999.
 _LATEST_MS = 253_402_300_799_999

@@ -1,4 +1,4 @@
-"""Serve the calls about topics: routes, and what a topic is."""
+"""Serve the calls about topics: their routes, types and attributes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TYPES: Final = {
 async def get_topic_route(
     parts: Parts, _caller: Caller, request: admin.GetTopicRouteRequest
 ) -> admin.GetTopicRouteResponse:
-    """Return the route as name servers have it: addresses of brokers, of one kind, for clients of any protocol."""
+    """Return the route of name servers: the addresses of brokers, the same for clients of any protocol."""
     route = await parts.topics.route(topic_of(request.topic))
     return admin.GetTopicRouteResponse(status=ok(), topic_route_data=encode_body(route).decode())
 
@@ -37,7 +37,7 @@ async def get_topic_route(
 async def describe_topic_status(
     parts: Parts, _caller: Caller, request: admin.DescribeTopicStatusRequest
 ) -> admin.DescribeTopicStatusResponse:
-    """Return type and attributes as all brokers of the topic have them, and say where they differ."""
+    """Return the type and the attributes that all brokers of the topic agree on, with a note about the others."""
     topic = topic_of(request.topic)
     inquiry = Inquiry()
     configs = await inquiry.partly(parts.topics.config(topic), dict)
@@ -50,7 +50,7 @@ async def describe_topic_status(
 
 
 def _shared(configs: Mapping[str, TopicConfig], notes: list[str]) -> dict[str, str]:
-    """Return the attributes that have one value at all brokers, with a note about others."""
+    """Return the attributes that have the same value at all brokers, and note the others."""
     names = sorted({name for config in configs.values() for name in config.attributes})
     shared: dict[str, str] = {}
     for name in names:
@@ -60,6 +60,6 @@ def _shared(configs: Mapping[str, TopicConfig], notes: list[str]) -> dict[str, s
         if len(set(values.values())) == 1:
             shared[name] = next(iter(values.values()))
         else:
-            told = ", ".join(f"{at}: {value or 'none'}" for at, value in values.items())
-            notes.append(f"brokers differ in {name} ({told})")
+            listed = ", ".join(f"{at}: {value or 'none'}" for at, value in values.items())
+            notes.append(f"brokers differ in {name} ({listed})")
     return shared

@@ -42,7 +42,7 @@ log = get_logger(__name__)
 MAX_WAITING_COMMANDS: Final = 256
 # Clients open a stream that ended again after 1 s (Java, Node) or within their next few calls.
 _REOPENED_S: Final = 5.0
-# How much of the texts by which clients describe themselves is remembered.
+# The most characters to remember of a text that a client sends about itself.
 _LONGEST_TEXT: Final = 128
 _CONSUMERS: Final = (wire.PUSH_CONSUMER, wire.SIMPLE_CONSUMER, wire.PULL_CONSUMER)
 _LITE: Final = (wire.LITE_PUSH_CONSUMER, wire.LITE_SIMPLE_CONSUMER)
@@ -65,7 +65,7 @@ class Stream:
 
 
 class Agent(NamedTuple):
-    """Says what a client reports of itself, and its address."""
+    """Holds a client's report of itself, and its address."""
 
     language: str = ""
     version: str = ""
@@ -160,11 +160,11 @@ class Clients:
         return client
 
     def members_of(self, group: str) -> list[Client]:
-        """Return the clients of a group that are known here."""
+        """Return the clients of a group that this proxy knows."""
         return list(self._groups.get(group, {}).values())
 
     def member(self, group: str, client_id: str) -> Client | None:
-        """Return a client of a group, None if this proxy knows no such one."""
+        """Return a client of a group, None if this proxy does not know it."""
         return self._groups.get(group, {}).get(client_id)
 
     def count_by_role(self) -> tuple[int, int]:

@@ -3,8 +3,8 @@
 Java: DefaultReceiptHandleManager. A message received with auto_renew is hidden for a minute, and hidden again
 before that is over: for 1, 3, 5, 10, 30 and then 60 minutes, three hours in all.
 
-A broker of ours goes on to accept the handle that the client has, so any proxy takes it after this one has stopped.
-Java's brokers give a renewed message a new handle, which only this proxy knows.
+CometMQ's brokers still accept the client's handle after a renewal, so it is good at any proxy after this one has
+stopped. Java's brokers give a renewed message a new handle, which only this proxy knows.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _AT_ONCE: Final = 64
 
 @dataclass(slots=True)
 class Held:
-    """A message that a client has. `client_id` is empty if another proxy gave it the message, or nobody renews it.
+    """A message that a client has. `client_id` is empty if this proxy does not renew the message.
 
-    `reconsume_times` says how often the message was delivered before.
+    `reconsume_times` is the number of deliveries before this one.
     """
 
     client_id: str
@@ -72,7 +72,7 @@ class Handles:
         # Names of brokers that have renewed a message and accept its old handle.
         self._keepers: set[str] = set()
         self._questions = asyncio.Semaphore(_AT_ONCE)
-        # How many renewals ended how.
+        # The number of renewals by outcome.
         self.outcomes = dict.fromkeys(("renewed", "failed", "given_up"), 0)
 
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class Handles:
         self._renewed[group, text] = Held(client_id, group, receipt, now_ms, reconsume_times)
 
     async def take(self, group: str, topic: str, text: str) -> Held:
-        """Return what a client has by a handle that it sends, and stop the renewal. Raises RefusedError, and
+        """Return the message of a handle that a client sends, and stop its renewal. Raises RefusedError, and
         RemotingError or RemoteError if the broker does not say whether a handle is still good.
         """
         held = self._renewed.pop((group, text), None)
@@ -122,7 +122,7 @@ class Handles:
         return Held("", group, receipt, now_ms)
 
     def keep(self, text: str, held: Held) -> None:
-        """Resume the renewal that `take` stopped, because the call after it has failed and clients try again."""
+        """Resume the renewal that `take` stopped, because the call has failed and clients try again."""
         if held.client_id:
             self._renewed[held.group, text] = held
 
@@ -152,8 +152,8 @@ class Handles:
         await _all(due)
 
     async def leave(self, timeout_s: float) -> None:
-        """Renew handles once more within this time, because no proxy renews them after this one: those of brokers
-        that accept the handles which clients have. Other brokers would make them invalid.
+        """Renew handles once more within this time, because no proxy renews them after this one. Leave out handles of
+        brokers that do not accept a client's handle after a renewal.
         """
         if not self._renewed:
             return
@@ -186,8 +186,8 @@ class Handles:
         )
 
     async def _is_in_flight(self, group: str, receipt: Receipt) -> bool:
-        """Ask the broker whether a message whose time seems to be over was renewed by another proxy. Java's
-        brokers do not say so. Raises RemotingError, RouteNotFoundError, and RemoteError if the broker may say so
+        """Ask the broker whether another proxy has renewed a message that looks expired. Java's brokers do not
+        answer this. Raises RemotingError, RouteNotFoundError, and RemoteError if the broker may answer
         later.
         """
         handle = receipt.handle
@@ -206,7 +206,7 @@ class Handles:
         return found is not None and found.state == "HIDDEN" and found.popped_ms == handle.pop_time
 
     async def _renew(self, key: tuple[str, str], each: Held) -> None:
-        """Hide a message for longer; after the longest time for the delay of a retry, and never again."""
+        """Hide a message for longer; after the longest time once more, for the delay of a retry."""
         settings = self._settings
         age_ms = self._instance.clock.now_ms() - each.since_ms
         is_last = age_ms > settings.renew_max_time_millis
@@ -237,7 +237,7 @@ class Handles:
             self.outcomes["given_up"] += 1
 
     def _note_keeper(self, receipt: Receipt, before: PopHandle) -> None:
-        """Note whether a broker accepts the handle from before a renewal; of messages in order each broker does."""
+        """Note whether a broker accepts the handle from before a renewal. For messages in order, each broker does."""
         if receipt.handle.is_ordered:
             return
         if receipt.handle.pop_time == before.pop_time:
@@ -247,6 +247,6 @@ class Handles:
 
 
 async def _all(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Make all calls, so many at a time."""
+    """Make all calls, at most _AT_ONCE at a time."""
     for begin in range(0, len(calls), _AT_ONCE):
         await asyncio.gather(*(call() for call in calls[begin : begin + _AT_ONCE]))

@@ -93,7 +93,7 @@ class Questions:
         )
 
     async def verdict(self, client: Client, message: MessageExt) -> wire.Status:
-        """Have a client's listener consume a message; return what the client says. Raises RefusedError if it
+        """Have a client's listener consume a message, and return the client's verdict. Raises RefusedError if it
         does not answer.
         """
         command = wire.TelemetryCommand(status=ok())
@@ -109,9 +109,9 @@ class Questions:
     ) -> wire.TelemetryCommand:
         """Return the client's answer. Raises RefusedError if there is none."""
         if not client.streams:
-            raise _silent("it has no Telemetry stream at the moment")
+            raise _silent("the client has no Telemetry stream at the moment")
         if not client.streams[-1].send(command):
-            raise _silent("it does not read its commands")
+            raise _silent("the client does not read its commands")
         key = client.client_id, nonce
         asked = self._asked[key] = asyncio.get_running_loop().create_future()
         try:
@@ -119,7 +119,7 @@ class Questions:
                 answer: wire.TelemetryCommand = await asked
                 return answer
         except TimeoutError as error:
-            raise _silent(f"it did not answer within {ANSWER_S:g} s") from error
+            raise _silent(f"the client did not answer within {ANSWER_S:g} s") from error
         finally:
             del self._asked[key]
 

@@ -23,7 +23,7 @@ _NEXT_MS: Final = tuple(
 )
 
 
-# Of an exponential delay, as in Java.
+# The most steps of an exponential delay, as in Java.
 _MOST_STEPS: Final = 32
 
 

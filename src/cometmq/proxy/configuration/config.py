@@ -32,18 +32,18 @@ MAX_DETAIL_BYTES: Final = 512 * 1024
 # Entries of an acknowledgement, and messages of a send.
 MAX_ENTRIES: Final = 1_024
 
-# Calls of the service Admin under way, each of which may ask all brokers and members of a group, and their time.
+# Calls of the service Admin under way, and the time of each: it may ask all brokers and members of a group.
 MAX_ADMIN_CALLS: Final = 32
 ADMIN_CALL_TIMEOUT_S: Final = 30.0
 # Groups, topics and members about which such a call asks servers, taken together.
 MAX_ADMIN_QUESTIONS: Final = 256
 # Members, subscriptions or queues in an answer.
 MAX_ADMIN_ITEMS: Final = 4_096
-# A broker's report may have this size, so that reading it holds the loop for some ms only.
+# The size of a broker's report, so that decoding it blocks the loop for a few ms only.
 MAX_REPORT_BYTES: Final = 1024 * 1024
-# An answer of the service Admin: what clients of gRPC take if they are not set otherwise.
+# The size of an answer of the service Admin: the most that gRPC clients accept by default.
 MAX_ADMIN_ANSWER_BYTES: Final = 4 * 1024 * 1024
-# Messages of an answer to QueryMessage; brokers find as many.
+# Messages in an answer to QueryMessage; a broker's search finds no more.
 MAX_QUERIED_MESSAGES: Final = 64
 
 REMEMBER_S: Final = 20.0

@@ -1,4 +1,4 @@
-"""Read times of calls."""
+"""Read the times that calls carry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def milliseconds_of(given: Timestamp, what: str, code: wire.Code) -> int:
     except ValueError as error:
         raise RefusedError(
             code,
-            f"the {what} is {given.seconds} s and {given.nanos} ns after 1970, which is no time of the years 1 to "
-            "9999; name one",
+            f"the {what} is {given.seconds} s and {given.nanos} ns after 1970, which is not within the years 1 to "
+            "9999; give a time within them",
         ) from error
     return milliseconds

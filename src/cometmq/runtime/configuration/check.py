@@ -27,7 +27,7 @@ log = get_logger(__name__)
 
 _MOST_SHOWN: Final = 20
 # So many mistakes that are only counted are noted in a step.
-_REPORTED_AT_ONCE: Final = 256
+_COUNTED_AT_ONCE: Final = 256
 # Several times the size of all Java's keys. The loop parses an update's text, about a megabyte a
 # second.
 MAX_UPDATE_BYTES: Final = 128 * 1024
@@ -126,7 +126,7 @@ def misspelt_steps(
         guess = did_you_mean(key, known) if number < _MOST_SHOWN else ""
         text = f"this {server} knows no {key:.100}, nor does any of Java's{guess}"
         mistakes.append(Mistake(key, text))
-        if number < _MOST_SHOWN or number % _REPORTED_AT_ONCE == 0:
+        if number < _MOST_SHOWN or number % _COUNTED_AT_ONCE == 0:
             yield
 
 
@@ -260,9 +260,9 @@ def _listed(mistakes: list[Mistake], source: str, file: Path | None) -> str:
     if len(mistakes) == 1:
         place = f" (line {lines[mistakes[0].key]})" if mistakes[0].key in lines else ""
         return f"{source}: {mistakes[0].text}{place}"
-    reported = [f"{source} has {len(mistakes)} mistakes:"]
+    listed = [f"{source} has {len(mistakes)} mistakes:"]
     for key, text in mistakes[:_MOST_SHOWN]:
-        reported.append(f"  line {lines[key]}: {text}" if key in lines else f"  {text}")
+        listed.append(f"  line {lines[key]}: {text}" if key in lines else f"  {text}")
     if len(mistakes) > _MOST_SHOWN:
-        reported.append(f"  and {len(mistakes) - _MOST_SHOWN} more")
-    return "\n".join(reported)
+        listed.append(f"  and {len(mistakes) - _MOST_SHOWN} more")
+    return "\n".join(listed)

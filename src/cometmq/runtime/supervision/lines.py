@@ -67,10 +67,8 @@ class SharedLog:
             if file is None:
                 return None
             why = file.new_fault()
-            reported = {"path": str(file.path), "why": why}
-            return (
-                [self._own("warning", "full log file cannot be renamed", reported)] if why else []
-            )
+            fields = {"path": str(file.path), "why": why}
+            return [self._own("warning", "full log file cannot be renamed", fields)] if why else []
 
         self._writer = LineWriter(
             _STANDARD_ERROR if file is None else file, describe_lost=lost, more=more

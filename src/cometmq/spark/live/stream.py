@@ -41,8 +41,8 @@ _SAMPLE_MESSAGES: Final = 4
 
 _NO_LIMIT: Final = 2**63 - 1
 
-# How long after a failed commit for a group the next one is tried: an idle query plans a hundred batches
-# a second.
+# The time from a failed commit for a group to the next one: an idle query plans a hundred batches a
+# second, and each of them would try.
 _COMMIT_AGAIN_S: Final = 2.0
 
 Offsets = dict[MessageQueue, int]

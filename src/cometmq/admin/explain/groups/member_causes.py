@@ -83,8 +83,8 @@ def _queues_paused(
             ),
             (
                 *(
-                    t.shows("pausedQueues", shortened(sorted(t.value.paused_queues)))
-                    for t in reporters
+                    each.shows("pausedQueues", shortened(sorted(each.value.paused_queues)))
+                    for each in reporters
                 ),
                 *lag_evidence(facts, set(resting)),
             ),
