@@ -10,6 +10,7 @@ stopped. Java's brokers give a renewed message a new handle, which only this pro
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -71,7 +72,10 @@ class Handles:
         self._groups: dict[str, Acknowledgements] = {}
         # Names of brokers that have renewed a message and accept its old handle.
         self._keepers: set[str] = set()
-        self._questions = asyncio.Semaphore(_AT_ONCE)
+        # By broker, so that one that is silent keeps no acknowledgement at another one waiting.
+        self._questions: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(_AT_ONCE)
+        )
         # The number of renewals by outcome.
         self.outcomes = dict.fromkeys(("renewed", "failed", "given_up"), 0)
 
@@ -196,7 +200,7 @@ class Handles:
             group, receipt.real_topic(group), handle.queue_id, receipt.offset
         )
         try:
-            async with self._questions:
+            async with self._questions[address]:
                 found = await self._instance.brokers.popped_message(address, header)
         except RemoteError as error:
             if error.retriable:

@@ -67,6 +67,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed: Offsets = {}
         self._clock = clock
         self._commit_again_s = 0.0
+        self._refused = ""
         self._planned = False
         self._queues = LiveQueues(options, clock)
         self._latest: Offsets = {}
@@ -184,8 +185,11 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except CometMQError as error:
             # The query's own offsets are in its checkpoint.
             self._commit_again_s = self._clock.monotonic() + _COMMIT_AGAIN_S
-            log.warning("a batch is not committed to its group", group=group, reason=str(error))
+            if str(error) != self._refused:
+                self._refused = str(error)
+                log.warning("a batch is not committed to its group", group=group, reason=str(error))
             return
+        self._refused = ""
         self._committed |= offsets
 
     def _join_group(self, starts: Offsets) -> None:
