@@ -93,17 +93,18 @@ def test_a_long_list_has_pages(admin: AdminClient, operator: Visitor) -> None:
 
 
 def test_a_topic_shows_its_queues(cluster: Cluster, admin: AdminClient, reader: Visitor) -> None:
-    sent(cluster, admin, "shown", 0)
+    topic = "shows-its-queues"  # of this test alone: the cluster is that of the session
+    sent(cluster, admin, topic, 0)
     with Producer("fills", namesrv=cluster.namesrv, send_timeout_ms=SEND_WAIT_MS) as producer:
         for _ in range(3):
-            producer.send(Message("shown", b"x"), queue=MessageQueue("shown", "broker-a", 1))
+            producer.send(Message(topic, b"x"), queue=MessageQueue(topic, "broker-a", 1))
     text = eventually(
-        lambda: reader.get("/topic", name="shown").text, lambda text: "Messages stored 3" in text
+        lambda: reader.get("/topic", name=topic).text, lambda text: "Messages stored 3" in text
     )
     assert "broker-a 0 0 0 0 –" in text
     assert "broker-a 1 3 0 3 " in text
-    messages = "/messages?topic=shown&amp;queue=broker-a%3A1"
-    html = reader.get("/topic", name="shown").html
+    messages = f"/messages?topic={topic}&amp;queue=broker-a%3A1"
+    html = reader.get("/topic", name=topic).html
     assert f'<a href="{messages}">3</a>' in html
     assert "x" in reader.get(messages.replace("&amp;", "&")).text
 

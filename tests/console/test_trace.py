@@ -32,6 +32,9 @@ def test_a_trace_tells_who_sent_stored_and_consumed(
     page = reader.get("/trace", id=sent.msg_id)
     steps = re.findall(r'class="badge step-(\w+)"', page.html)
     assert steps == ["sent", "stored", "consumed"]
+    assert re.search(r"offset \d", page.text)
+    chinese = reader.send("GET", f"/trace?id={sent.msg_id}", headers={"Accept-Language": "zh"})
+    assert re.search(r"位点 \d", chinese.text)
     assert "traced-group-sender" in page.text
     assert "traced-group" in page.text
     assert page.html.count("<rect") == 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cometmq.admin.messages.room import TraceEvent
@@ -27,7 +27,8 @@ class Step:
 
     `kind` is sent, stored, consumed, transaction, recalled; it is also the class of the bar. `at_ms` is
     None if no trace has the time; `took_ms` is None if the event takes no time, or has not ended.
-    `good` is None while the outcome is not known.
+    `good` is None while the outcome is not known. A stored message has its `offset` in its queue in
+    place of an outcome.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Step:
     good: bool | None
     outcome: str
     retries: int = 0
+    offset: int | None = None
     # The bar: where it begins and how long it is, of WIDTH.
     x: float = 0.0
     width: float = 0.0
@@ -80,7 +82,8 @@ def _timeline(msg_id: str, events: list[TraceEvent], copies: Sequence[MessageExt
             copy.store_timestamp_ms,
             None,
             True,
-            f"offset {copy.queue_offset}",
+            "",
+            offset=copy.queue_offset,
         )
         for copy in copies
     ]
@@ -144,7 +147,4 @@ def _drawn(step: Step, begin_ms: int, span_ms: int) -> Step:
         return step
     width = max(_LEAST, (step.took_ms or 0) / span_ms * WIDTH)
     x = min((step.at_ms - begin_ms) / span_ms * WIDTH, WIDTH - width)
-    return Step(
-        step.kind, step.group, step.client, step.at_ms, step.took_ms, step.good, step.outcome,
-        step.retries, round(max(x, 0.0), 1), round(min(width, float(WIDTH)), 1),
-    )  # fmt: skip
+    return replace(step, x=round(max(x, 0.0), 1), width=round(min(width, float(WIDTH)), 1))
