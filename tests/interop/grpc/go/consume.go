@@ -17,28 +17,27 @@ import (
 func consume(args arguments) error {
 	member := args.text("member", "member")
 	var count atomic.Int64
-	consumer, err := rocketmq.NewPushConsumer(args.config(),
-		rocketmq.WithPushAwaitDuration(args.seconds("await-s", 5)),
-		rocketmq.WithPushSubscriptionExpressions(args.subscriptions()),
-		rocketmq.WithPushConsumptionThreadCount(4),
-		rocketmq.WithPushMessageListener(&rocketmq.FuncMessageListener{
-			Consume: func(message *rocketmq.MessageView) rocketmq.ConsumerResult {
-				e := received(message)
-				e["member"] = member
-				e.print("message")
-				count.Add(1)
-				delay, _ := strconv.Atoi(args.inTurn("delay-ms", indexOf(message)))
-				time.Sleep(time.Duration(delay) * time.Millisecond)
-				if args.fails(message) {
-					return rocketmq.FAILURE
-				}
-				return rocketmq.SUCCESS
-			},
-		}))
+	consumer, err := started(func() (rocketmq.PushConsumer, error) {
+		return rocketmq.NewPushConsumer(args.config(),
+			rocketmq.WithPushAwaitDuration(args.seconds("await-s", 5)),
+			rocketmq.WithPushSubscriptionExpressions(args.subscriptions()),
+			rocketmq.WithPushConsumptionThreadCount(4),
+			rocketmq.WithPushMessageListener(&rocketmq.FuncMessageListener{
+				Consume: func(message *rocketmq.MessageView) rocketmq.ConsumerResult {
+					e := received(message)
+					e["member"] = member
+					e.print("message")
+					count.Add(1)
+					delay, _ := strconv.Atoi(args.inTurn("delay-ms", indexOf(message)))
+					time.Sleep(time.Duration(delay) * time.Millisecond)
+					if args.fails(message) {
+						return rocketmq.FAILURE
+					}
+					return rocketmq.SUCCESS
+				},
+			}))
+	})
 	if err != nil {
-		return err
-	}
-	if err := consumer.Start(); err != nil {
 		return err
 	}
 	event{"member": member}.print("started")
@@ -54,13 +53,12 @@ func consume(args arguments) error {
 // standard input closes. A message that fails is made visible again after `hide-s`. With `extend-s` each
 // other message is hidden so long anew, and held for `hold-ms`, before its acknowledgement.
 func receive(args arguments) error {
-	consumer, err := rocketmq.NewSimpleConsumer(args.config(),
-		rocketmq.WithSimpleAwaitDuration(args.seconds("await-s", 5)),
-		rocketmq.WithSimpleSubscriptionExpressions(args.subscriptions()))
+	consumer, err := started(func() (rocketmq.SimpleConsumer, error) {
+		return rocketmq.NewSimpleConsumer(args.config(),
+			rocketmq.WithSimpleAwaitDuration(args.seconds("await-s", 5)),
+			rocketmq.WithSimpleSubscriptionExpressions(args.subscriptions()))
+	})
 	if err != nil {
-		return err
-	}
-	if err := consumer.Start(); err != nil {
 		return err
 	}
 	event{}.print("started")

@@ -64,6 +64,20 @@ func (a arguments) config() *rocketmq.Config {
 	}
 }
 
+// started makes a client and starts it. The client asks for its topics' routes within three seconds, and for a
+// consumer that cannot be changed: on a busy machine it is made again.
+func started[T interface{ Start() error }](make func() (T, error)) (T, error) {
+	for try := 1; ; try++ {
+		client, err := make()
+		if err == nil {
+			err = client.Start()
+		}
+		if err == nil || try == 5 || !strings.Contains(err.Error(), "DeadlineExceeded") {
+			return client, err
+		}
+	}
+}
+
 func (a arguments) subscriptions() map[string]*rocketmq.FilterExpression {
 	kind := rocketmq.TAG
 	if a["sql"] == "true" {

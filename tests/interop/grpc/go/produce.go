@@ -17,11 +17,10 @@ func produce(args arguments) error {
 			return fmt.Errorf("this client has no %s", name)
 		}
 	}
-	producer, err := rocketmq.NewProducer(args.config(), rocketmq.WithTopics(args["topic"]))
+	producer, err := started(func() (rocketmq.Producer, error) {
+		return rocketmq.NewProducer(args.config(), rocketmq.WithTopics(args["topic"]))
+	})
 	if err != nil {
-		return err
-	}
-	if err := producer.Start(); err != nil {
 		return err
 	}
 	count := args.number("count", 10)
@@ -56,12 +55,11 @@ func transact(args arguments) error {
 			return resolutions[verdict]
 		},
 	}
-	producer, err := rocketmq.NewProducer(args.config(),
-		rocketmq.WithTopics(args["topic"]), rocketmq.WithTransactionChecker(checker))
+	producer, err := started(func() (rocketmq.Producer, error) {
+		return rocketmq.NewProducer(args.config(),
+			rocketmq.WithTopics(args["topic"]), rocketmq.WithTransactionChecker(checker))
+	})
 	if err != nil {
-		return err
-	}
-	if err := producer.Start(); err != nil {
 		return err
 	}
 	count := args.number("count", 3)
