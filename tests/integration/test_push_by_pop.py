@@ -13,7 +13,10 @@ from tests.integration.test_receiving import fill
 from tests.waits import CLOCK, WAIT_S, eventually
 
 from cometmq import ConsumeReport, ConsumeResult, Message, MessageExt, MessageQueue
-from cometmq.errors import IllegalArgumentError
+from cometmq.client.popping.acknowledging import Acknowledgements
+from cometmq.client.popping.received import Receipt
+from cometmq.errors import IllegalArgumentError, RemoteError
+from cometmq.protocol.codes import ResponseCode
 
 pytestmark = [pytest.mark.faces("virtual", "blocking")]
 
@@ -132,6 +135,38 @@ def test_a_message_that_is_refused_too_often_is_a_dead_letter(face: Face, name: 
     letters.until(1)
     assert letters.bodies() == ["bad"]
     assert sorted(heard.bodies()) == ["bad", "good"]
+
+
+def test_a_member_does_not_count_a_delivery_that_it_repeats_itself(
+    face: Face, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker gives a message back, but no slave confirms that. The member took the delivery that it then
+    repeated for the last, and sent the message to the retry topic, for up to two hours.
+    """
+    fill(face, name, b"bad")
+    hide = Acknowledgements.hide
+    unconfirmed: list[Receipt] = []
+
+    async def unconfirmed_once(
+        self: Acknowledgements, receipt: Receipt, invisible_ms: int, **options: bool
+    ) -> bool:
+        was_in_flight = await hide(self, receipt, invisible_ms, **options)
+        if not unconfirmed:
+            unconfirmed.append(receipt)
+            raise RemoteError("no slave has it", code=ResponseCode.SLAVE_NOT_AVAILABLE)
+        return was_in_flight
+
+    monkeypatch.setattr(Acknowledgements, "hide", unconfirmed_once)
+    counts: list[int] = []
+
+    def handle(messages: list[MessageExt]) -> ConsumeResult:
+        counts.append(messages[0].reconsume_times)
+        return ConsumeResult.RECONSUME_LATER
+
+    consumer_of(face, name, handle, max_reconsume_times=1)
+    eventually(lambda: _routed(face, f"%DLQ%{name}"))
+    # The first delivery, the member's repetition of it, and the last delivery.
+    assert counts == [0, 0, 1]
 
 
 def _routed(face: Face, topic: str) -> bool:

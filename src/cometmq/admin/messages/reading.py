@@ -239,15 +239,26 @@ def message_of(
     keeps its flag.
     """
     message = record.to_message(broker_name)
-    if message.sys_flag & COMPRESSED and max_body_bytes > 0:
-        try:
-            message.body = decompress(
-                message.body, message.sys_flag, max_length=max_body_bytes, limit="max_body_bytes"
-            )
-        except ProtocolError:
-            return message
-        message.sys_flag &= ~COMPRESSED
+    decompress_body(message, max_body_bytes)
     return message
+
+
+def decompress_body(message: MessageExt, max_body_bytes: int) -> bool:
+    """Decompress a body in place. Return whether it is plain now: a damaged one, or one that would take
+    more than `max_body_bytes`, stays as it is and keeps its flag.
+    """
+    if not message.sys_flag & COMPRESSED:
+        return True
+    if max_body_bytes <= 0:
+        return False
+    try:
+        message.body = decompress(
+            message.body, message.sys_flag, max_length=max_body_bytes, limit="max_body_bytes"
+        )
+    except ProtocolError:
+        return False
+    message.sys_flag &= ~COMPRESSED
+    return True
 
 
 def messages_of(

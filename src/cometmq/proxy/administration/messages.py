@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
+from cometmq.admin.messages.reading import decompress_body
 from cometmq.admin.messages.room import DirectConsumption, FoundMessages
-from cometmq.errors import ProtocolError
 from cometmq.model.message import MessageExt
-from cometmq.model.sysflag import COMPRESSED
-from cometmq.protocol.messages.compression import decompress
 from cometmq.protocol.redrive import NO_END_MS
 from cometmq.proxy.administration.asking import Inquiry, Parts
 from cometmq.proxy.administration.groups import time_of
@@ -108,7 +106,9 @@ async def verify_message(
             wire.BAD_REQUEST, f"client {client_id:.200} does not subscribe to topic {topic}"
         )
     longest = parts.settings.max_message_size
-    if not await asyncio.get_running_loop().run_in_executor(None, _inflate, message, longest):
+    if not await asyncio.get_running_loop().run_in_executor(
+        None, decompress_body, message, longest
+    ):
         raise RefusedError(
             wire.MESSAGE_BODY_TOO_LARGE,
             f"the body has more bytes than the limit maxMessageSize of {longest}, or is "
@@ -195,7 +195,7 @@ def _add(
     most = config.MAX_ADMIN_ANSWER_BYTES
     left, lacking = most - _SPARE_BYTES, 0
     for message in messages:
-        if left <= 0 or not _inflate(message, left):
+        if not decompress_body(message, left):
             lacking += 1
             continue
         found = to_wire(message, topic, None)
@@ -210,20 +210,6 @@ def _add(
             f"{lacking} messages are left out, because they are damaged or the answer would exceed the limit "
             f"MAX_ADMIN_ANSWER_BYTES of {most}; narrow the time, or use cometmq admin"
         )
-
-
-def _inflate(message: MessageExt, most: int) -> bool:
-    """Decompress a body in place; return whether it fits into `most` bytes."""
-    if not message.sys_flag & COMPRESSED:
-        return True
-    try:
-        message.body = decompress(
-            message.body, message.sys_flag, max_length=most, limit="MAX_ADMIN_ANSWER_BYTES"
-        )
-    except ProtocolError:
-        return False
-    message.sys_flag &= ~COMPRESSED
-    return True
 
 
 def _known(verdict: wire.Status) -> wire.Status:

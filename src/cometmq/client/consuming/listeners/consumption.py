@@ -20,6 +20,7 @@ from cometmq.client.membership.offset_store import OffsetStore
 from cometmq.client.pulling.process_queue import ProcessQueue
 from cometmq.errors import CometMQError
 from cometmq.logs.loggers import get_logger
+from cometmq.model import properties as p
 from cometmq.model.message import MessageExt
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import ConsumeResult
@@ -244,7 +245,10 @@ class Consumption:
         kept = []
         for message in messages:
             if not await self._sent_back(process_queue, message, level, cause):
-                message.reconsume_times += 1
+                # The deliveries of a popped message are counted by its broker alone: counted here, too, the
+                # last but one would pass for the last, and the broker would not make it a dead letter.
+                if p.POP_CK not in message.properties:
+                    message.reconsume_times += 1
                 kept.append(message)
         if kept:
             self._owner.spawn(self._retry_later(process_queue, kept), "local-retry")
