@@ -26,12 +26,12 @@ from tests.waits import PROCESS_WAIT_S, WAIT_S, until
 from cometmq import ConsumeResult, Credentials, Message
 from cometmq._version import __version__
 from cometmq.admin.access.records import AclEntry
+from cometmq.admin.messages.reading import decompress_body
 from cometmq.aio import AdminClient, Producer, PushConsumer
 from cometmq.broker.operation.registration import Registration
 from cometmq.errors import CometMQError
 from cometmq.logs.setup import configure_logging
 from cometmq.model.message import MessageExt
-from cometmq.protocol.messages.compression import decompress
 from cometmq.proxy.access.admin_rights import ADMIN_RIGHTS
 from cometmq.proxy.administration import members, messages
 from cometmq.proxy.administration.asking import Inquiry
@@ -531,16 +531,16 @@ async def test_the_loop_goes_on_while_bodies_are_inflated(
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    def waits(*args: Any, **more: Any) -> bytes:
+    def waits(message: MessageExt, max_body_bytes: int) -> bool:
         begun.set()
         assert go_on.wait(WAIT_S), "the loop stood still"
-        return decompress(*args, **more)
+        return decompress_body(message, max_body_bytes)
 
     async def let_go() -> None:
         await until(begun.is_set)
         go_on.set()
 
-    monkeypatch.setattr(messages, "decompress", waits)
+    monkeypatch.setattr(messages, "decompress_body", waits)
     body = b"x" * 100_000
     sent = await producer.send(Message("orders", body))
     found, _ = await asyncio.gather(
