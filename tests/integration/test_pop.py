@@ -107,6 +107,28 @@ def test_a_message_is_hidden_exactly_as_long_as_was_asked(raw: RawClient, name: 
 
 
 @virtual
+def test_a_handle_of_a_lost_answer_does_not_change_the_batch_that_replaced_it(
+    raw: RawClient, name: str
+) -> None:
+    """A client that repeats an attempt gets its batch again, in the same millisecond if the broker had stood
+    still. The first answer may come, too, and its messages are given back by their handles.
+    """
+    fill(raw, name, 2, queueId=0)
+    attempt = pop_ext(name, order=True, queueId=0, attemptId="one", invisibleTime=MINUTE_MS)
+    lost, held = map(popped, map(raw.answer, [raw.send(POP, attempt) for _ in "ab"]))
+    assert [each.body for each in held] == [each.body for each in lost] == [b"0", b"1"]
+    for message in lost:
+        changed = raw.ask(CHANGE, message.ext(invisibleTime=1))
+        assert changed.ext["popTime"] == "0", "Java: nothing is done, and popTime is unset"
+        assert raw.ask(ACK, message.ext()).code == 0
+    CLOCK.sleep(1)
+    assert pop(raw, name, order=True, queueId=0, attemptId="two") == []
+    CLOCK.sleep(MINUTE_MS / 1000)
+    again = pop(raw, name, order=True, queueId=0, attemptId="two")
+    assert [each.body for each in again] == [b"0", b"1"]
+
+
+@virtual
 def test_a_message_wakes_the_pop_that_has_waited_longest(raw: RawClient, name: str) -> None:
     fill(raw, name, 1)
     assert len(pop(raw, name)) == 1
