@@ -50,6 +50,7 @@ HIT_ELSEWHERE: Final = {
             "SILENT_TIMEOUT_S",
             "UNREAD_TIMEOUT_S",
             "MAX_UNSENT_BYTES",
+            "MAX_CANCELS_PER_SECOND",
         ),
         test_proxy_port.__file__,
     ),

@@ -590,6 +590,37 @@ async def test_a_client_that_begins_requests_and_ends_none_is_closed_while_other
         assert await other.route() == wire.TOPIC_NOT_FOUND
 
 
+async def test_a_client_that_cancels_all_its_calls_is_closed_while_others_are_served(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is closed with the first call beyond the limit, and another connection of its address does not help it."""
+    monkeypatch.setattr(front_config, "MAX_CANCELS_PER_SECOND", 1)
+    async with serving(cluster) as proxy, GrpcClient(f"127.0.0.1:{proxy.port}") as other:
+        hits = proxy.limit_hits.counts
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(PREFACE + EMPTY_SETTINGS + cancelled_call(1) + cancelled_call(3))
+        writer.write(frame(6, 0, 0, b"question"))
+        await asyncio.wait_for(reader.readuntil(frame(6, 1, 0, b"question")), WAIT_S)
+        assert not hits, "two are within the limit"
+        for again in range(1, 3):
+            # Those beyond the limit are not passed on, however many they are.
+            writer.write(b"".join(cancelled_call(number) for number in range(5, 2_005, 2)))
+            with contextlib.suppress(ConnectionResetError):
+                while await asyncio.wait_for(reader.read(65_536), WAIT_S):
+                    pass
+            writer.close()
+            assert hits == {"MAX_CANCELS_PER_SECOND": again}
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(PREFACE + EMPTY_SETTINGS)
+        writer.close()
+        assert "MAX_CANCELS_PER_SECOND=1" in caplog.text
+        assert await other.route() == wire.TOPIC_NOT_FOUND
+
+
+def cancelled_call(stream: int) -> bytes:
+    return begun_call(stream, "QueryRoute") + frame(3, 0, stream, struct.pack(">I", 8))
+
+
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return struct.pack(">IBI", len(payload) << 8 | kind, flags, stream) + payload
 

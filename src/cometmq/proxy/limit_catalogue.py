@@ -59,6 +59,12 @@ _declare(
     "the connections that hold most are closed; TOO_MANY_REQUESTS",
     "64 clients send 4 MiB each at the same moment", at="proxy.configuration.front_config",
 )  # fmt: skip
+_declare(
+    "MAX_CANCELS_PER_SECOND", "calls",
+    "Calls that the clients of one IP address, of IPv6 of one /64, cancel a second; twice as many at once.",
+    _CLOSED, "clients cancel the calls under way when they stop, and those whose deadline is over",
+    at="proxy.configuration.front_config",
+)  # fmt: skip
 for _name in (
     "tlsHandshakeTimeoutSeconds",
     "maxTlsHandshakes",

@@ -31,7 +31,7 @@ def counted(*frames: bytes, cuts: list[int] | None = None) -> int:
         nonlocal said
         said += change
 
-    begun = RequestsBegun(LONGEST, on_change)
+    begun = RequestsBegun(LONGEST, on_change, lambda: None)
     data = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0) + b"".join(frames)
     at = 0
     for cut in [*(cuts or []), len(data)]:
@@ -90,7 +90,7 @@ def test_any_bytes_are_counted_somehow(reads: list[bytes]) -> None:
         nonlocal total
         total += change
 
-    begun = RequestsBegun(LONGEST, on_change)
+    begun = RequestsBegun(LONGEST, on_change, lambda: None)
     for data in reads:
         begun.feed(data)
         assert total == begun.held_bytes >= 0

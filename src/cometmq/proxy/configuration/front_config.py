@@ -19,6 +19,8 @@ MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
 # The bytes that requests that have not arrived whole may hold, of all connections together. Requests that are
 # being served may hold as many again.
 MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
+# How many calls the clients of one address may cancel a second, and twice as many at once.
+MAX_CANCELS_PER_SECOND: Final = 200
 # Half of the connections that the usual limit on open files allows: each has three descriptors.
 _CONNECTIONS: Final = 20_000
 _CONNECTIONS_PER_ADDRESS: Final = 10_000

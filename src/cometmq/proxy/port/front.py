@@ -19,6 +19,7 @@ from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy.configuration import front_config
 from cometmq.proxy.configuration.front_config import FrontConfig
 from cometmq.proxy.port.balancers import BEGINNINGS, Balancers
+from cometmq.proxy.port.cancels import Cancels
 from cometmq.proxy.port.relay import Side
 from cometmq.proxy.port.requests_begun import RequestsBegun
 from cometmq.remoting.server import ConnectionCounts
@@ -57,10 +58,11 @@ class _NoTls:
 class _Relay:
     """Holds the two sides of one connection; that to gRPC's server is made later."""
 
-    __slots__ = ("client", "peer", "peer_ip", "server")
+    __slots__ = ("client", "network", "peer", "peer_ip", "server")
 
     def __init__(self, arrival: Arrival, client: Side) -> None:
         self.peer_ip, self.peer = arrival.peer_ip, arrival.peer
+        self.network = network_of(arrival.peer_ip)
         self.client = client
         self.server: Side | None = None
 
@@ -90,6 +92,7 @@ class Front:
         self._shares_port = shares_port
         self._most_descriptors, self._descriptor_limit = descriptors_for_connections()
         self._refusals, self._cuts, self._uploads = RareLine(), RareLine(), RareLine()
+        self._cancels, self._resets = Cancels(), RareLine()
         self._is_closing = False
         self._longest_request_bytes = longest_request_bytes
         # The bytes of requests that have not arrived whole.
@@ -246,7 +249,9 @@ class Front:
             client.cut()
             return
         relay = self._relays[client] = _Relay(arrival, client)
-        client.requests = RequestsBegun(self._longest_request_bytes, self._on_request_bytes)
+        client.requests = RequestsBegun(
+            self._longest_request_bytes, self._on_request_bytes, partial(self._on_reset, relay)
+        )
         client.check_first = lambda data: self._may_begin(relay, data)
         self._counts.take(relay.peer_ip)
         self._owner.spawn(self._connect(relay), "relay", log_failure=False)
@@ -296,6 +301,7 @@ class Front:
     def _sweep(self) -> None:
         """Close the connections of clients that do not read, and of those that hold most if all hold too much."""
         now_s = asyncio.get_running_loop().time()
+        self._cancels.forget(now_s)
         slow = [relay for relay in self._relays.values() if relay.client.unsent_since]
         held = {relay: relay.client.unsent_bytes for relay in slow}
         for relay in slow:
@@ -325,6 +331,21 @@ class Front:
                     remedy="send each request whole, and fewer at a time",
                 )
             relay.client.cut()
+
+    def _on_reset(self, relay: _Relay) -> None:
+        """Count a call that a client cancels, and close its connection if its address cancels too many."""
+        if self._cancels.count(relay.network, asyncio.get_running_loop().time()):
+            return
+        self._hits.hit("MAX_CANCELS_PER_SECOND")
+        if count := self._resets.count():
+            log.warning(
+                "connections closed: the clients of their address cancel too many calls",
+                peer=relay.peer,
+                closed=count,
+                limit=f"MAX_CANCELS_PER_SECOND={front_config.MAX_CANCELS_PER_SECOND}",
+                remedy="let calls end, or give them more time; a deadline that is too short cancels each call",
+            )
+        relay.client.cut()
 
     def _cut(self, relay: _Relay, limit: str, value: float) -> None:
         self._hits.hit(limit)

@@ -116,6 +116,8 @@ class Side(asyncio.Protocol):
                 return
         if self.requests is not None:
             self.requests.feed(data)
+            if self.requests.is_closed:
+                return
         if self._other is None:
             self._early.append(data)
         elif (transport := self._other.transport) is not None and not transport.is_closing():

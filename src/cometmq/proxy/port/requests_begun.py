@@ -1,4 +1,4 @@
-"""Count the bytes of requests that a connection has begun to send and not finished.
+"""Count the bytes of requests that a connection has begun to send and not finished, and the calls that it resets.
 
 gRPC's library holds such a request in memory, and a client that begins a thousand of them and ends none
 holds a thousand times grpcMaxInboundMessageSize. The library has no limit on their sum, so the relay counts
@@ -42,14 +42,20 @@ class RequestsBegun:
     """Counts for one connection. `held_bytes` may be more than the library holds, never less.
 
     A message longer than `longest_bytes` is not counted: the library refuses it by its length.
-    `on_change` is called with each change of `held_bytes`. For bytes that are not HTTP/2 the count
-    has no meaning; the library ends the connection.
+    `on_change` is called with each change of `held_bytes`, and `on_reset` with each frame RST_STREAM. For bytes
+    that are not HTTP/2 the count has no meaning; the library ends the connection.
     """
 
-    def __init__(self, longest_bytes: int, on_change: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        longest_bytes: int,
+        on_change: Callable[[int], None],
+        on_reset: Callable[[], None],
+    ) -> None:
         self.held_bytes = 0
         self._longest = longest_bytes
         self._on_change = on_change
+        self._on_reset = on_reset
         self._streams: dict[int, _Request] = {}
         self._head = b""
         # State of the frame that is being received.
@@ -57,6 +63,10 @@ class RequestsBegun:
         self._kind = self._stream = -1
         self._ends = False
         self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
 
     def feed(self, data: bytes) -> None:
         """Count what a read brought."""
@@ -78,6 +88,8 @@ class RequestsBegun:
                 if len(self._head) < _HEAD_BYTES:
                     break
                 at += self._begin_frame(end - at)
+                if self.is_closed:
+                    return
             if not self._left and self._ends:
                 self._end_stream()
         if self.held_bytes != before:
@@ -98,9 +110,10 @@ class RequestsBegun:
         self._head = b""
         self._left, self._kind = length_and_kind >> 8, length_and_kind & 0xFF
         self._stream = stream & 0x7FFF_FFFF
-        self._ends = self._kind == _RST_STREAM or (
-            self._kind in (_DATA, _HEADERS) and bool(flags & _END_STREAM)
-        )
+        is_reset = self._kind == _RST_STREAM
+        self._ends = is_reset or (self._kind in (_DATA, _HEADERS) and bool(flags & _END_STREAM))
+        if is_reset:
+            self._on_reset()
         if self._kind == _DATA and self._stream not in self._streams:
             if self._ends and self._left <= here:  # the whole request
                 whole, self._left, self._ends = self._left, 0, False
