@@ -51,6 +51,7 @@ HIT_ELSEWHERE: Final = {
             "UNREAD_TIMEOUT_S",
             "MAX_UNSENT_BYTES",
             "MAX_CANCELS_PER_SECOND",
+            "MAX_EMPTY_FRAMES_PER_SECOND",
         ),
         test_proxy_port.__file__,
     ),
@@ -251,8 +252,12 @@ async def _unread_commands(proxy: Proxy, client: GrpcClient) -> str:
     await stream.write(settings_of("transaction"))
     assert (await stream.read()).status.code == wire.OK
     (known,) = [each for each in proxy.clients._by_id.values() if each.streams]
-    # As a client that reads nothing, and whose stream has taken all that it can.
-    while known.streams[-1].send(wire.TelemetryCommand()):
+    # As a client that reads nothing, and whose stream has taken all that it can. Large commands fill what the library
+    # reads ahead before the broker has asked as often as it does.
+    large = wire.TelemetryCommand(
+        verify_message_command=wire.VerifyMessageCommand(nonce="x" * 60_000)
+    )
+    while known.streams[-1].send(large):
         pass
     answer = await client.call(
         "SendMessage",
@@ -261,7 +266,7 @@ async def _unread_commands(proxy: Proxy, client: GrpcClient) -> str:
     assert answer.status.code == wire.OK
 
     async def fill() -> bool:
-        while known.streams and known.streams[-1].send(wire.TelemetryCommand()):
+        while known.streams and known.streams[-1].send(large):
             pass
         return "MAX_WAITING_COMMANDS" in proxy.limit_hits.counts
 

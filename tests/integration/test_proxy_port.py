@@ -590,30 +590,34 @@ async def test_a_client_that_begins_requests_and_ends_none_is_closed_while_other
         assert await other.route() == wire.TOPIC_NOT_FOUND
 
 
-async def test_a_client_that_cancels_all_its_calls_is_closed_while_others_are_served(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("limit", ["MAX_CANCELS_PER_SECOND", "MAX_EMPTY_FRAMES_PER_SECOND"])
+async def test_a_client_that_floods_frames_is_closed_while_others_are_served(
+    limit: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is closed with the first call beyond the limit, and another connection of its address does not help it."""
-    monkeypatch.setattr(front_config, "MAX_CANCELS_PER_SECOND", 1)
+    """What is beyond the limit is not passed on, and another connection of the address does not help it."""
+    # The other client sends some frames, too.
+    monkeypatch.setattr(front_config, limit, 10)
+    ping = frame(6, 0, 0, b"question")
     async with serving(cluster) as proxy, GrpcClient(f"127.0.0.1:{proxy.port}") as other:
         hits = proxy.limit_hits.counts
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-        writer.write(PREFACE + EMPTY_SETTINGS + cancelled_call(1) + cancelled_call(3))
-        writer.write(frame(6, 0, 0, b"question"))
+        writer.write(PREFACE + EMPTY_SETTINGS + cancelled_call(1) + cancelled_call(3) + ping)
         await asyncio.wait_for(reader.readuntil(frame(6, 1, 0, b"question")), WAIT_S)
-        assert not hits, "two are within the limit"
+        assert not hits, "some are within the limit"
         for again in range(1, 3):
-            # Those beyond the limit are not passed on, however many they are.
-            writer.write(b"".join(cancelled_call(number) for number in range(5, 2_005, 2)))
+            if limit == "MAX_CANCELS_PER_SECOND":
+                writer.write(b"".join(cancelled_call(number) for number in range(5, 2_005, 2)))
+            else:
+                writer.write(ping * 1_000)
             with contextlib.suppress(ConnectionResetError):
                 while await asyncio.wait_for(reader.read(65_536), WAIT_S):
                     pass
             writer.close()
-            assert hits == {"MAX_CANCELS_PER_SECOND": again}
+            assert hits == {limit: again}
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-            writer.write(PREFACE + EMPTY_SETTINGS)
+            writer.write(PREFACE)
         writer.close()
-        assert "MAX_CANCELS_PER_SECOND=1" in caplog.text
+        monkeypatch.setattr(front_config, limit, 10_000)
         assert await other.route() == wire.TOPIC_NOT_FOUND
 
 
@@ -672,9 +676,10 @@ async def test_a_server_that_does_not_read_is_not_fed() -> None:
     async with front_before(stall) as (front, _):
         _, writer = await asyncio.open_connection("127.0.0.1", front.port)
         sent = 0
+        writer.write(PREFACE)
         with contextlib.suppress(TimeoutError):
             while sent < 64 * 1024 * 1024:
-                writer.write(bytes(65_536))
+                writer.write(frame(0, 0, 1, bytes(65_527)))
                 await asyncio.wait_for(writer.drain(), 1)
                 sent += 65_536
         assert sent < 16 * 1024 * 1024

@@ -65,6 +65,12 @@ _declare(
     _CLOSED, "clients cancel the calls under way when they stop, and those whose deadline is over",
     at="proxy.configuration.front_config",
 )  # fmt: skip
+_declare(
+    "MAX_EMPTY_FRAMES_PER_SECOND", "frames",
+    "Frames of HTTP/2 without a part of a request (PING, SETTINGS, WINDOW_UPDATE, …) that the clients of one IP "
+    "address, of IPv6 of one /64, send a second; twice as many at once.",
+    _CLOSED, "a client sends some for each call", at="proxy.configuration.front_config",
+)  # fmt: skip
 for _name in (
     "tlsHandshakeTimeoutSeconds",
     "maxTlsHandshakes",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cometmq.proxy.port.requests_begun import STREAM_BYTES, RequestsBegun
 
 LONGEST = 1_000
-DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
 END = 1
 
 
@@ -31,7 +31,7 @@ def counted(*frames: bytes, cuts: list[int] | None = None) -> int:
         nonlocal said
         said += change
 
-    begun = RequestsBegun(LONGEST, on_change, lambda: None)
+    begun = RequestsBegun(LONGEST, on_change, lambda _cancels, _empty: None)
     data = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0) + b"".join(frames)
     at = 0
     for cut in [*(cuts or []), len(data)]:
@@ -90,9 +90,40 @@ def test_any_bytes_are_counted_somehow(reads: list[bytes]) -> None:
         nonlocal total
         total += change
 
-    begun = RequestsBegun(LONGEST, on_change, lambda: None)
+    begun = RequestsBegun(LONGEST, on_change, lambda _cancels, _empty: None)
     for data in reads:
         begun.feed(data)
         assert total == begun.held_bytes >= 0
     begun.close()
     assert total == 0
+
+
+@given(cuts=st.lists(st.integers(0, 50), max_size=8))
+def test_frames_that_carry_no_request_are_counted(cuts: list[int]) -> None:
+    cancels = empty = 0
+
+    def on_frames(more_cancels: int, more_empty: int) -> None:
+        nonlocal cancels, empty
+        assert more_cancels or more_empty
+        cancels += more_cancels
+        empty += more_empty
+
+    begun = RequestsBegun(LONGEST, lambda _: None, on_frames)
+    data = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"".join(
+        [
+            frame(SETTINGS, 0, 0),  # empty
+            frame(HEADERS, 4, 1, b"h"),
+            frame(DATA, 0, 1),  # empty
+            frame(DATA, END, 1),
+            frame(HEADERS, 4 | END, 3, b"h"),
+            frame(RST_STREAM, 0, 3, bytes(4)),  # cancels
+            frame(PING, 0, 0, bytes(8)),  # empty
+            frame(RST_STREAM, 0, 5, bytes(4)),  # cancels
+            frame(WINDOW_UPDATE, 0, 0, bytes(4)),  # empty
+        ]
+    )
+    at = 0
+    for cut in [*cuts, len(data)]:
+        begun.feed(data[at : at + cut])
+        at += cut
+    assert (cancels, empty) == (2, 4)

@@ -21,6 +21,9 @@ MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
 MAX_REQUEST_BYTES: Final = 256 * 1024 * 1024
 # How many calls the clients of one address may cancel a second, and twice as many at once.
 MAX_CANCELS_PER_SECOND: Final = 200
+# How many frames of HTTP/2 without a part of a request they may send a second (PING, WINDOW_UPDATE, …), and twice as
+# many at once. Each costs about 2 µs, and clients send some for each call.
+MAX_EMPTY_FRAMES_PER_SECOND: Final = 20_000
 # Half of the connections that the usual limit on open files allows: each has three descriptors.
 _CONNECTIONS: Final = 20_000
 _CONNECTIONS_PER_ADDRESS: Final = 10_000

@@ -19,7 +19,7 @@ from cometmq.metrics.limit_hits import LimitHits
 from cometmq.proxy.configuration import front_config
 from cometmq.proxy.configuration.front_config import FrontConfig
 from cometmq.proxy.port.balancers import BEGINNINGS, Balancers
-from cometmq.proxy.port.cancels import Cancels
+from cometmq.proxy.port.frame_limits import FrameLimit
 from cometmq.proxy.port.relay import Side
 from cometmq.proxy.port.requests_begun import RequestsBegun
 from cometmq.remoting.server import ConnectionCounts
@@ -92,7 +92,9 @@ class Front:
         self._shares_port = shares_port
         self._most_descriptors, self._descriptor_limit = descriptors_for_connections()
         self._refusals, self._cuts, self._uploads = RareLine(), RareLine(), RareLine()
-        self._cancels, self._resets = Cancels(), RareLine()
+        self._cancels = FrameLimit(lambda: front_config.MAX_CANCELS_PER_SECOND)
+        self._empty_frames = FrameLimit(lambda: front_config.MAX_EMPTY_FRAMES_PER_SECOND)
+        self._floods = RareLine()
         self._is_closing = False
         self._longest_request_bytes = longest_request_bytes
         # The bytes of requests that have not arrived whole.
@@ -250,7 +252,7 @@ class Front:
             return
         relay = self._relays[client] = _Relay(arrival, client)
         client.requests = RequestsBegun(
-            self._longest_request_bytes, self._on_request_bytes, partial(self._on_reset, relay)
+            self._longest_request_bytes, self._on_request_bytes, partial(self._on_frames, relay)
         )
         client.check_first = lambda data: self._may_begin(relay, data)
         self._counts.take(relay.peer_ip)
@@ -302,6 +304,7 @@ class Front:
         """Close the connections of clients that do not read, and of those that hold most if all hold too much."""
         now_s = asyncio.get_running_loop().time()
         self._cancels.forget(now_s)
+        self._empty_frames.forget(now_s)
         slow = [relay for relay in self._relays.values() if relay.client.unsent_since]
         held = {relay: relay.client.unsent_bytes for relay in slow}
         for relay in slow:
@@ -332,18 +335,25 @@ class Front:
                 )
             relay.client.cut()
 
-    def _on_reset(self, relay: _Relay) -> None:
-        """Count a call that a client cancels, and close its connection if its address cancels too many."""
-        if self._cancels.count(relay.network, asyncio.get_running_loop().time()):
+    def _on_frames(self, relay: _Relay, cancels: int, empty: int) -> None:
+        """Close a connection if its address sends too many frames that carry no part of a request."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._cancels.take(relay.network, cancels, now_s):
+            limit, value = "MAX_CANCELS_PER_SECOND", front_config.MAX_CANCELS_PER_SECOND
+            remedy = "let calls end; a deadline that is too short cancels each call"
+        elif not self._empty_frames.take(relay.network, empty, now_s):
+            limit, value = "MAX_EMPTY_FRAMES_PER_SECOND", front_config.MAX_EMPTY_FRAMES_PER_SECOND
+            remedy = "send fewer frames that are no part of a request, like PING and WINDOW_UPDATE"
+        else:
             return
-        self._hits.hit("MAX_CANCELS_PER_SECOND")
-        if count := self._resets.count():
+        self._hits.hit(limit)
+        if count := self._floods.count():
             log.warning(
-                "connections closed: the clients of their address cancel too many calls",
+                "connections closed: the clients of their address send too many frames that carry no request",
                 peer=relay.peer,
                 closed=count,
-                limit=f"MAX_CANCELS_PER_SECOND={front_config.MAX_CANCELS_PER_SECOND}",
-                remedy="let calls end, or give them more time; a deadline that is too short cancels each call",
+                limit=f"{limit}={value}",
+                remedy=remedy,
             )
         relay.client.cut()
 

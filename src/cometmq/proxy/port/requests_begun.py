@@ -1,4 +1,4 @@
-"""Count the bytes of requests that a connection has begun to send and not finished, and the calls that it resets.
+"""Count the bytes of requests that a connection has begun to send and not finished, and frames that carry none.
 
 gRPC's library holds such a request in memory, and a client that begins a thousand of them and ends none
 holds a thousand times grpcMaxInboundMessageSize. The library has no limit on their sum, so the relay counts
@@ -42,20 +42,23 @@ class RequestsBegun:
     """Counts for one connection. `held_bytes` may be more than the library holds, never less.
 
     A message longer than `longest_bytes` is not counted: the library refuses it by its length.
-    `on_change` is called with each change of `held_bytes`, and `on_reset` with each frame RST_STREAM. For bytes
-    that are not HTTP/2 the count has no meaning; the library ends the connection.
+    `on_change` is called with each change of `held_bytes`, and `on_frames` with the numbers of frames of a read that
+    cancel a call (RST_STREAM) and of other frames without a part of a request (PING, SETTINGS, WINDOW_UPDATE, empty
+    DATA, …), unless both are 0. For bytes that are not HTTP/2 the counts have no meaning; the library ends the
+    connection.
     """
 
     def __init__(
         self,
         longest_bytes: int,
         on_change: Callable[[int], None],
-        on_reset: Callable[[], None],
+        on_frames: Callable[[int, int], None],
     ) -> None:
         self.held_bytes = 0
         self._longest = longest_bytes
         self._on_change = on_change
-        self._on_reset = on_reset
+        self._on_frames = on_frames
+        self._cancels = self._empty = 0
         self._streams: dict[int, _Request] = {}
         self._head = b""
         # State of the frame that is being received.
@@ -88,12 +91,14 @@ class RequestsBegun:
                 if len(self._head) < _HEAD_BYTES:
                     break
                 at += self._begin_frame(end - at)
-                if self.is_closed:
-                    return
             if not self._left and self._ends:
                 self._end_stream()
         if self.held_bytes != before:
             self._on_change(self.held_bytes - before)
+        if self._cancels or self._empty:
+            cancels, empty = self._cancels, self._empty
+            self._cancels = self._empty = 0
+            self._on_frames(cancels, empty)
 
     def close(self) -> None:
         """Forget what was counted, because the connection is lost. Idempotent."""
@@ -110,10 +115,16 @@ class RequestsBegun:
         self._head = b""
         self._left, self._kind = length_and_kind >> 8, length_and_kind & 0xFF
         self._stream = stream & 0x7FFF_FFFF
-        is_reset = self._kind == _RST_STREAM
-        self._ends = is_reset or (self._kind in (_DATA, _HEADERS) and bool(flags & _END_STREAM))
-        if is_reset:
-            self._on_reset()
+        if self._kind in (_DATA, _HEADERS):
+            self._ends = bool(flags & _END_STREAM)
+            if not self._left and not self._ends:
+                self._empty += 1
+        else:
+            self._ends = self._kind == _RST_STREAM
+            if self._ends:
+                self._cancels += 1
+            else:
+                self._empty += 1
         if self._kind == _DATA and self._stream not in self._streams:
             if self._ends and self._left <= here:  # the whole request
                 whole, self._left, self._ends = self._left, 0, False
