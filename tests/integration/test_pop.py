@@ -129,6 +129,24 @@ def test_a_handle_of_a_lost_answer_does_not_change_the_batch_that_replaced_it(
 
 
 @virtual
+def test_a_pop_in_order_waits_no_longer_than_for_what_is_not_acknowledged(
+    raw: RawClient, name: str
+) -> None:
+    """As Apache's PopOrderlyIT: the second of three is hidden for a shorter time, then the third acknowledged."""
+    fill(raw, name, 4, queueId=0)
+    first, second, third = pop(raw, name, order=True, maxMsgNums=3, invisibleTime=5_000)
+    assert raw.ask(ACK, first.ext()).code == 0
+    assert raw.ask(CHANGE, second.ext(invisibleTime=3_000)).code == 0
+    assert raw.ask(ACK, third.ext()).code == 0
+    began_ms = CLOCK.now_ms()
+    waits = {"pollTime": MINUTE_MS, "bornTime": began_ms}
+    again = popped(raw.ask(POP, pop_ext(name, order=True, maxMsgNums=3, **waits)))
+    # The third one is in flight again, as in Java.
+    assert [each.body for each in again] == [b"1", b"2", b"3"]
+    assert 2_900 < CLOCK.now_ms() - began_ms < 3_500
+
+
+@virtual
 def test_a_message_wakes_the_pop_that_has_waited_longest(raw: RawClient, name: str) -> None:
     fill(raw, name, 1)
     assert len(pop(raw, name)) == 1

@@ -283,6 +283,9 @@ class Table:
                 state.order.acknowledge(offset)
             state.next_offset = state.order.position
             self.changed.add(change.key)
+            if state.order.pending:
+                # The others may be visible earlier than those that are acknowledged would have been.
+                self.arm(state)
 
     def _order_hidden(self, change: c.OrderHidden) -> None:
         state = self.states.get(change.key)
