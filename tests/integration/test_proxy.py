@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import hashlib
 import time
+import zlib
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -36,6 +37,7 @@ ENDPOINTS = wire.Endpoints(
 )
 # A time that protobuf does not allow, and a duration above every limit.
 NO_TIME = {"seconds": 2**62}
+CUT_OFF = gzip.compress(b"x" * 5000)[:-6]
 
 
 class Client(GrpcClient):
@@ -307,6 +309,25 @@ async def test_a_body_in_gzip_reaches_consumers_plain(client: Client) -> None:
     assert message.system_properties.body_encoding == wire.IDENTITY
 
 
+@pytest.mark.parametrize(
+    ("body", "received", "encoding"),
+    [(zlib.compress(b"x" * 5000), b"x" * 5000, wire.IDENTITY), (b"plain", b"plain", wire.GZIP)],
+)
+async def test_a_body_that_is_not_the_gzip_of_its_encoding_is_taken_as_by_javas_proxy(
+    body: bytes, received: bytes, encoding: int, client: Client
+) -> None:
+    """Apache's GrpcBaseIT sends plain text so. Consumers get zlib unpacked, and other bytes as they were sent."""
+    await client.consume("normal")
+    sent = message_to("normal", body, body_encoding=wire.GZIP)
+    assert (await client.send(sent)).status.code == wire.OK
+    (message,) = await client.receive_some("normal")
+    assert message.body == received
+    assert message.system_properties.body_encoding == encoding
+    answer = await client.send(sent, message_to("normal"))
+    assert answer.status.code == wire.MESSAGE_CORRUPTED
+    assert "by itself" in answer.status.message
+
+
 async def test_a_small_body_that_unpacks_to_a_large_one_is_refused(client: Client) -> None:
     bomb = gzip.compress(bytes(64 * 1024 * 1024))
     answer = await client.send(message_to("normal", bomb, body_encoding=wire.GZIP))
@@ -319,7 +340,8 @@ async def test_a_small_body_that_unpacks_to_a_large_one_is_refused(client: Clien
     [
         (message_to("normal", b""), wire.MESSAGE_BODY_EMPTY),
         (message_to("normal", bytes(4 * 1024 * 1024 + 1)), wire.MESSAGE_BODY_TOO_LARGE),
-        (message_to("normal", body_encoding=wire.GZIP), wire.MESSAGE_CORRUPTED),
+        (message_to("normal", b"\x1f\x8b?", body_encoding=wire.GZIP), wire.MESSAGE_CORRUPTED),
+        (message_to("normal", CUT_OFF, body_encoding=wire.GZIP), wire.MESSAGE_CORRUPTED),
         (message_to("normal", message_id=" "), wire.ILLEGAL_MESSAGE_ID),
         (message_to("normal", tag="a|b"), wire.ILLEGAL_MESSAGE_TAG),
         (message_to("normal", keys=["a\x01b"]), wire.ILLEGAL_MESSAGE_KEY),

@@ -13,7 +13,7 @@ from cometmq.model import properties as p
 from cometmq.model.message import Message
 from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult, SendStatus
-from cometmq.model.sysflag import TRANSACTION_PREPARED
+from cometmq.model.sysflag import COMPRESSED, TRANSACTION_PREPARED
 from cometmq.protocol.messages.ids import parse_offset_id
 from cometmq.protocol.messages.properties import encode_properties
 from cometmq.proxy.calls import Caller
@@ -23,7 +23,7 @@ from cometmq.proxy.metadata import MIXED, Metadata
 from cometmq.proxy.methods.consistent_hash import bucket_of
 from cometmq.proxy.methods.transactions import Half, Transactions
 from cometmq.proxy.wire import messaging_pb2 as wire
-from cometmq.proxy.wire.messages import BORN_HOST, body_of, properties_of, type_of
+from cometmq.proxy.wire.messages import BORN_HOST, body_of, is_packed, properties_of, type_of
 from cometmq.proxy.wire.names import topic_of
 from cometmq.proxy.wire.statuses import RefusedError, ok, status
 
@@ -70,11 +70,17 @@ class Sends:
                 "MAX_ENTRIES",
             )
         topic = topic_of(given[0].topic)
+        if len(given) > 1 and any(map(is_packed, given)):
+            raise RefusedError(
+                wire.MESSAGE_CORRUPTED,
+                "a batch has a body that is not valid GZIP; send it plain, in GZIP, or by itself",
+            )
         messages = [self._message(each, topic, caller.peer) for each in given]
         await self._check_types(messages, topic)
         left_s = _TIMEOUT_S if caller.left_s is None else min(caller.left_s, _TIMEOUT_S)
         deadline = asyncio.get_running_loop().time() + left_s
-        result = await self._send(messages, topic, deadline)
+        flag = COMPRESSED if is_packed(given[0]) else 0
+        result = await self._send(messages, topic, deadline, flag)
         entries = [self._entry(result, message) for message in messages]
         return wire.SendMessageResponse(status=entries[0].status, entries=entries)
 
@@ -116,7 +122,9 @@ class Sends:
                     f"a batch has a message of type {kind}; send that message by itself",
                 )
 
-    async def _send(self, messages: list[Message], topic: str, deadline: float) -> SendResult:
+    async def _send(
+        self, messages: list[Message], topic: str, deadline: float, flag: int
+    ) -> SendResult:
         route = self._instance.routes.publish_route(topic)
         if route is None:
             raise RefusedError(wire.FORBIDDEN, f"topic {topic} has no writable queue")
@@ -134,15 +142,16 @@ class Sends:
                 return await self._sender.send_fixed(outgoing, self._queue(messages[0]), deadline)
             return await self._sender.send(outgoing, left_s)
         message = messages[0]
-        outgoing = self._outgoing(message, topic)
+        outgoing = self._outgoing(message, topic, flag)
         if p.SHARDING_KEY in message.properties:
             return await self._sender.send_fixed(outgoing, self._queue(message), deadline)
         return await self._sender.send(outgoing, left_s)
 
-    def _outgoing(self, message: Message, topic: str) -> Outgoing:
+    def _outgoing(self, message: Message, topic: str, flag: int) -> Outgoing:
         properties = message.properties
         is_half = properties.get(p.TRANSACTION_PREPARED) == "true"
-        flag = TRANSACTION_PREPARED if is_half else 0
+        if is_half:
+            flag |= TRANSACTION_PREPARED
         text = encode_properties(properties)
         outgoing = self._encoder.encode_ready(topic, message.body, text, 0, flag)
         outgoing.ext["a"] = topic

@@ -19,6 +19,7 @@ BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+_GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WINDOW: Final = 31
 
 # Properties that users cannot set, and do not see among their own.
@@ -100,13 +101,21 @@ def properties_of(
     return properties
 
 
+def is_packed(message: wire.Message) -> bool:
+    """Return whether a body is stored as it came, with the flag of compressed ones: its encoding is said to be GZIP,
+    but its bytes are zlib's, or others. Java's proxy looks at no body.
+    """
+    encoding = message.system_properties.body_encoding
+    return encoding == wire.GZIP and not message.body.startswith(_GZIP_MAGIC)
+
+
 def body_of(message: wire.Message, settings: ProxySettings) -> bytes:
-    """Return a message's body as it is stored: plain, for consumers of all kinds. Raises RefusedError."""
+    """Return a message's body as it is stored: GZIP is unpacked, for consumers of all kinds. Raises RefusedError."""
     max_bytes = settings.max_message_size
     body = message.body
     if not body and settings.enable_message_body_empty_check:
         raise RefusedError(wire.MESSAGE_BODY_EMPTY, "the body is empty; send at least one byte")
-    if message.system_properties.body_encoding == wire.GZIP:
+    if message.system_properties.body_encoding == wire.GZIP and not is_packed(message):
         inflating = zlib.decompressobj(_GZIP_WINDOW)
         try:
             body = inflating.decompress(body, max_bytes + 1)
