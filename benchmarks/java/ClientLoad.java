@@ -183,13 +183,18 @@ public class ClientLoad {
         }
     }
 
-    /** Waits while the client refuses messages, as it does when too many have not left yet. */
+    /** Waits while the client refuses messages, as it does when too many have not left yet. It may never take
+     * one again: a message whose connection is lost keeps its permit. */
     private void sendOneway(DefaultMQProducer producer) throws Exception {
+        long began = System.nanoTime();
         while (true) {
             try {
                 producer.sendOneway(new Message(topic, body));
                 return;
             } catch (RemotingException error) {
+                if (System.nanoTime() - began > 20_000_000_000L) {
+                    throw new IllegalStateException("the client refuses messages for 20 s", error);
+                }
                 Thread.sleep(1);
             }
         }

@@ -8,7 +8,8 @@ from .client.blocking.consumers import (
     ReceivedMessage,
     SimpleConsumer,
 )
-from .client.blocking.producers import Producer, TransactionProducer
+from .client.blocking.producers import Producer
+from .client.blocking.transactions import TransactionProducer
 from .client.cluster.latency_faults import LatencyTables
 from .client.hooks import (
     CheckForbiddenHook,

@@ -102,6 +102,12 @@ def namesrv(cluster: Cluster) -> str:
 
 
 @pytest.fixture
+def keeps_notes() -> bool:
+    """Whether the broker keeps the note why a delivery failed, where a message comes again through the broker."""
+    return True
+
+
+@pytest.fixture
 def face_name(chosen_face: ChosenFace) -> str:
     """Return the name of the test's face; a test that needs it runs once for each of its faces."""
     return chosen_face.name

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from tests.integration.client_faces import Face
-from tests.waits import WAIT_S
+from tests.waits import WAIT_S, eventually
 
 from cometmq import Message, MessageQueue
 from cometmq.errors import ClientStateError
@@ -97,3 +99,45 @@ def test_only_messages_of_the_tag_come(face: Face, name: str) -> None:
     assert (message.body, message.tags) == (b"1", "paid")
     message.ack()
     assert consumer.receive(wait_ms=500) == []
+
+
+def test_an_iteration_ends_each_message_by_its_block(face: Face, name: str) -> None:
+    fill(face, name, *(b"%d" % number for number in range(5)))
+    consumer = consumer_of(face, name, max_messages=2)
+    following = face.following(consumer)
+    seen: list[tuple[bytes, int]] = []
+    for message in following:
+        with contextlib.suppress(KeyError), message:
+            seen.append((message.body, message.reconsume_times))
+            if message.body == b"3" and not message.reconsume_times:
+                raise KeyError("price")
+        if len(seen) == 6:
+            break
+    assert sorted(seen) == [(b"0", 0), (b"1", 0), (b"2", 0), (b"3", 0), (b"3", 1), (b"4", 0)]
+    assert consumer.receive(wait_ms=500) == []
+
+
+def test_an_iteration_takes_no_more_than_it_was_told(face: Face, name: str) -> None:
+    fill(face, name, b"0", b"1", b"2", b"3")
+    one, other = consumer_of(face, name, max_messages=2), consumer_of(face, name)
+    first = next(face.following(one))
+    rest = receive(face, other, 2)
+    assert [first.body, *(message.body for message in rest)] == [b"0", b"2", b"3"]
+    for message in (first, *rest):
+        message.ack()
+
+
+def test_an_iteration_ends_when_the_consumer_is_closed(face: Face, name: str) -> None:
+    fill(face, name, b"0", b"1", b"2")
+    consumer = consumer_of(face, name, wait_ms=LONG_MS)
+    following = face.following(consumer)
+    with next(following):  # an acknowledgement waits until the broker has answered
+        pass
+    left = next(following)
+    with ThreadPoolExecutor(1) as pool:
+        bodies = pool.submit(lambda: [message.body for message in following])
+        eventually(lambda: bodies.done() or bodies.running())
+        consumer.close()
+        assert bodies.result(WAIT_S) in ([], [b"2"])
+    with pytest.raises(ClientStateError, match="is closed"):
+        left.ack()

@@ -7,7 +7,8 @@ client and both brokers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 import pytest
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.interop.conftest import Namesrv
 
+# A group may have 120 characters, and tests add some.
+LONGEST_NAME: Final = 100
 MARKS = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 
@@ -28,7 +31,10 @@ def namesrv(java_servers: Namesrv) -> str:
 def name(request: pytest.FixtureRequest) -> str:
     """A topic and group name of this test's own among all that share the Java broker."""
     module = request.node.path.stem.removeprefix("test_").removesuffix("_on_java")
-    return "".join(c if c.isalnum() else "-" for c in f"{module}-{request.node.name}")
+    whole = "".join(c if c.isalnum() else "-" for c in f"{module}-{request.node.name}")
+    if len(whole) <= LONGEST_NAME:
+        return whole
+    return f"{whole[: LONGEST_NAME - 9]}-{crc32(whole.encode()):08x}"
 
 
 @pytest.fixture
@@ -40,6 +46,12 @@ def resolved() -> Callable[[], bool]:
 @pytest.fixture
 def keeps_place() -> bool:
     """A Java broker did so up to 5.3."""
+    return False
+
+
+@pytest.fixture
+def keeps_notes() -> bool:
+    """A Java broker gives a message back as it was; only a member that sends the retry itself can note the cause."""
     return False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from cometmq.client.consuming.listeners.consume_hooks import (
     EXCEPTION,
@@ -13,6 +13,7 @@ from cometmq.client.consuming.listeners.consume_hooks import (
     SUCCESS,
     ConsumeHooks,
 )
+from cometmq.client.faces import BLOCKING_WITH, refuses
 from cometmq.client.hooks import ConsumeContext
 from cometmq.errors import ClientStateError
 from cometmq.model.message import MessageExt
@@ -116,6 +117,9 @@ class AcknowledgedMessage(MessageExt):
     ) -> None:
         self.leave_block(exc)
         await self.settle(exc)
+
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = refuses("with", BLOCKING_WITH)
 
     def _settle_as(self, how: str) -> None:
         try:

@@ -118,8 +118,8 @@ def _checking(cls: type, constructor: Callable[..., None]) -> Callable[..., None
     def construct(self: Any, *args: Any, **options: Any) -> None:
         for name, value in options.items():
             if name not in known:
-                near = _alike(name, keyword_only)
-                meant = f"; did you mean {near[0]}" if near else ""
+                near = _ELSEWHERE.get(name) or next(iter(_alike(name, keyword_only)), None)
+                meant = f"; did you mean {near}" if near else ""
                 raise UnknownOptionError(
                     f"{type(self).__name__} has no option {name!r} (given: {value!r}){meant}. "
                     f"Options are {', '.join(sorted(keyword_only))}"
@@ -142,6 +142,15 @@ def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
         raise IllegalArgumentError(
             f"{name} is {value!r:.80}, it must be one of {members}{meant}"
         ) from None
+
+
+# Our names for options of other clients.
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("bootstrap_servers", "endpoints", "brokers", "servers", "host"), "namesrv"),
+    **dict.fromkeys(("group_id", "consumer_group", "producer_group", "group_name"), "group"),
+    **dict.fromkeys(("topic", "topics"), "to call subscribe(topic)"),
+    "auto_offset_reset": "consume_from",
+}
 
 
 def _alike(word: str, known: Iterable[str]) -> list[str]:

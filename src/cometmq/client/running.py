@@ -7,8 +7,9 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from cometmq.client.faces import BLOCKING_WITH, refuses
 from cometmq.client.options import NamesOptions
 from cometmq.errors import ClientStateError, ForkedClientError
 from cometmq.forks import PROCESS
@@ -129,6 +130,9 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.close()
+
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = refuses("with", BLOCKING_WITH)
 
     def __del__(self) -> None:
         if self._state is _State.RUNNING and not self._inherited and not self._is_killed():

@@ -43,7 +43,12 @@ def _near(word: str) -> Iterator[str]:
         yield word[:place] + word[place : place + 2][::-1] + word[place + 2 :]
 
 
-_SECRET: Final = re.compile("|".join(dict.fromkeys(p for word in _WORDS for p in _near(word))))
+@functools.cache
+def _secret() -> re.Pattern[str]:
+    """Return the pattern of all words. It is made when it is needed: that takes 2 ms."""
+    return re.compile("|".join(dict.fromkeys(p for word in _WORDS for p in _near(word))))
+
+
 # Separates the words of a name, as in keyPassword, key.password, KEY_PASSWORD and key2password.
 _PARTING: Final = re.compile("(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
 
@@ -51,4 +56,4 @@ _PARTING: Final = re.compile("(?<=[a-z])(?=[A-Z])|[^A-Za-z]+")
 @functools.lru_cache(maxsize=4096)
 def names_secret(name: str) -> bool:
     """Say whether a value with this name must be hidden."""
-    return _SECRET.search(_PARTING.sub("-", name[:_LONGEST]).lower()) is not None
+    return _secret().search(_PARTING.sub("-", name[:_LONGEST]).lower()) is not None

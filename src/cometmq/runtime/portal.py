@@ -187,7 +187,7 @@ class LoopThread:
         """
         waiting = _Call(coroutine)
         try:
-            self._check_thread()
+            self.check_thread()
             self._put(waiting.begin)
         except BaseException:
             coroutine.close()
@@ -231,7 +231,7 @@ class LoopThread:
 
         Its `cancel` cancels the inner future. Raises the same errors as `call`.
         """
-        self._check_thread()
+        self.check_thread()
         outcome = _Outcome(begin, self)
         self.post(outcome.begin)
         return outcome
@@ -290,7 +290,8 @@ class LoopThread:
         while self._posted:  # so that waiting threads see that the loop ends
             self._run_posted()
 
-    def _check_thread(self) -> None:
+    def check_thread(self) -> None:
+        """Raise ClientStateError in the loop's own thread, which cannot wait for itself."""
         if self._thread_id == threading.get_ident() and self._pid == os.getpid():
             raise ClientStateError(
                 f"a blocking call on the loop thread {self._name} would wait for itself; "

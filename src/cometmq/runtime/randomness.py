@@ -7,7 +7,6 @@ not use it for secrets: anybody who sees enough of the numbers can predict the n
 from __future__ import annotations
 
 import random
-import secrets
 import uuid
 from typing import Final
 
@@ -44,4 +43,6 @@ in_each_child(SYSTEM_RANDOMNESS.seed)
 
 def secret_bytes(count: int) -> bytes:
     """Return bytes that nobody can predict, for tokens. They differ in virtual time, too."""
+    import secrets  # clients draw none, and it takes 2 ms to import
+
     return secrets.token_bytes(count)

@@ -21,7 +21,7 @@ from tests.waits import PROCESS_WAIT_S, WAIT_S, until
 import cometmq
 import cometmq.aio
 from cometmq import ConsumeResult, Message
-from cometmq.client.blocking import consumers, producers
+from cometmq.client.blocking import consumers, producers, transactions
 from cometmq.client.consuming.lite_pull_consumer import LitePullConsumerOptions
 from cometmq.client.consuming.push_consumer import PushConsumerOptions
 from cometmq.client.popping.simple_consumer import SimpleConsumerOptions
@@ -58,7 +58,7 @@ def test_both_faces_have_the_same_methods_and_parameters(
 ) -> None:
     ours, theirs = public(blocking), public(asynchronous)
     # For the blocking face itself, for consumers and for traces.
-    only_asynchronous = {"check_started", "close_unstarted"}
+    only_asynchronous = {"check_started", "close_unstarted", "posts_oneway"}
     only_asynchronous |= {"enter_block", "leave_block", "settle", "watch", "when_settled"}
     only_asynchronous |= {"acknowledge", "claim", "unclaim", "is_settled", "is_withdrawn"}
     assert set(ours) == set(theirs) - only_asynchronous
@@ -153,7 +153,7 @@ def test_help_says_what_each_method_does(face: Any, name: str) -> None:
 def test_the_blocking_methods_are_one_line_each() -> None:
     nodes = [
         node
-        for module in (consumers, producers)
+        for module in (consumers, producers, transactions)
         for node in ast.parse(Path(str(module.__file__)).read_text()).body
     ]
     classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
@@ -291,18 +291,17 @@ def test_a_blocking_call_on_the_loop_thread_is_refused_instead_of_hanging() -> N
         reported = threading.Event()
 
         def callback(_result: object, _error: BaseException | None) -> None:
-            try:
-                producer.send(Message("t", b"x"))
-            except ClientStateError as error:
-                refused.append(error)
-            finally:
-                reported.set()
+            for send in (producer.send, producer.send_oneway):
+                try:
+                    send(Message("t", b"x"))
+                except ClientStateError as error:
+                    refused.append(error)
+            reported.set()
 
         future = producer.send_async(Message("t", b"x"), callback)
         assert reported.wait(WAIT_S)
         assert future.exception(60) is not None
-    assert "use cometmq.aio" in str(refused[0])
-    assert len(refused) == 1
+    assert ["use cometmq.aio" in str(error) for error in refused] == [True, True]
 
 
 def test_pending_sends_are_bounded() -> None:

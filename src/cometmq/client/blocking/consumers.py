@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import (
-    AsyncIterator,
     Callable,
     Collection,
     Coroutine,
@@ -19,7 +18,7 @@ from collections.abc import (
     Mapping,
 )
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from cometmq.client.blocking.client import BlockingClient
 from cometmq.client.consuming.group_consumer import GroupConsumer as AsyncGroupConsumer
@@ -28,7 +27,9 @@ from cometmq.client.consuming.lite_pull_consumer import LitePullConsumer as Asyn
 from cometmq.client.consuming.pulled_message import PulledMessage as AsyncPulledMessage
 from cometmq.client.consuming.push_consumer import ListenerT
 from cometmq.client.consuming.push_consumer import PushConsumer as AsyncPushConsumer
+from cometmq.client.faces import ASYNC_FOR, ASYNC_WITH, LISTENER_FOR, refuses
 from cometmq.client.options import takes
+from cometmq.client.popping.iteration import ReceivingIteration
 from cometmq.client.popping.message import ReceivedMessage as AsyncReceivedMessage
 from cometmq.client.popping.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
 from cometmq.errors import ClientStateError
@@ -42,8 +43,6 @@ from cometmq.model.results import (
 )
 from cometmq.model.subscription import SUB_ALL
 
-AsyncT = TypeVar("AsyncT")
-BlockingT = TypeVar("BlockingT")
 # Runs a coroutine on the loop thread and returns its result.
 _Call = Callable[[Coroutine[Any, Any, Any]], Any]
 # Calls a function on the loop thread soon.
@@ -128,6 +127,10 @@ class PushConsumer(_GroupConsumer, of=AsyncPushConsumer):
     def run(self) -> None:
         self._run_until_signal()
 
+    if not TYPE_CHECKING:
+        __iter__ = refuses("for", LISTENER_FOR)
+        __aiter__ = refuses("async for", LISTENER_FOR)
+
     @property
     def paused(self) -> bool:
         return self._async.paused
@@ -174,6 +177,9 @@ class _Acknowledged(MessageExt):
     ) -> None:
         self._async.leave_block(exc)
         self._settle(exc)
+
+    if not TYPE_CHECKING:
+        __aenter__ = __aexit__ = refuses("async with", ASYNC_WITH)
 
     def _settle(self, error: BaseException | None) -> None:
         self._call(self._async.settle(error))
@@ -265,19 +271,22 @@ class SimpleConsumer(BlockingClient, of=AsyncSimpleConsumer):
         return self._call(self._async.lag())
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        return _blocking(aiter(self._async), self._call, ReceivedMessage.of)
+        return _by_receives(aiter(self._async), self._async.check_started, self._call)
+
+    if not TYPE_CHECKING:
+        __aiter__ = refuses("async for", ASYNC_FOR)
 
 
-def _blocking(
-    messages: AsyncIterator[AsyncT], call: _Call, of: Callable[[AsyncT, _Call], BlockingT]
-) -> Iterator[BlockingT]:
-    """Yield the messages of an asyncio consumer; `call` runs a coroutine on its loop."""
-    while (message := call(_next(messages))) is not None:
-        yield of(message, call)
-
-
-async def _next(messages: AsyncIterator[AsyncT]) -> AsyncT | None:
-    return await anext(messages, None)
+def _by_receives(
+    messages: ReceivingIteration, check_started: Callable[[], object], call: _Call
+) -> Iterator[ReceivedMessage]:
+    """Yield the messages of a simple consumer. One wake-up of this thread brings all that one `receive` returns."""
+    while received := call(messages.next_list()):
+        for message in received:
+            if messages.has_ended:
+                return
+            check_started()  # a fork must not go on with the messages of its parent
+            yield ReceivedMessage.of(message, call)
 
 
 def _by_lists(
@@ -331,6 +340,9 @@ class LitePullConsumer(_GroupConsumer, of=AsyncLitePullConsumer):
 
     def __iter__(self) -> Iterator[PulledMessage]:
         return _by_lists(aiter(self._async), self._async.check_started, self._call, self._post)
+
+    if not TYPE_CHECKING:
+        __aiter__ = refuses("async for", ASYNC_FOR)
 
     def pull(
         self,

@@ -12,8 +12,9 @@ import threading
 import warnings
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
+from cometmq.client.faces import ASYNC_WITH, refuses
 from cometmq.client.options import NamesOptions
 from cometmq.client.running import Lifecycle, check_main_thread
 from cometmq.errors import ClientStateError
@@ -145,6 +146,9 @@ class BlockingFace(NamesOptions):
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
+    if not TYPE_CHECKING:
+        __aenter__ = __aexit__ = refuses("async with", ASYNC_WITH)
+
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._running_thread(coroutine).call(coroutine)
 
@@ -154,6 +158,12 @@ class BlockingFace(NamesOptions):
     def _begin(self, begin: Callable[[], asyncio.Future[T]]) -> Future[T]:
         """Call `begin` on the loop thread, and return a future of the outcome of its future."""
         return self._started_thread().begin(begin)
+
+    def _outside(self) -> LoopThread:
+        """Return the loop thread. Raises ClientStateError there, and unless the client runs."""
+        thread = self._started_thread()
+        thread.check_thread()
+        return thread
 
     def _post(self, function: Callable[[], object]) -> None:
         """Call a function on the loop thread, before all that this thread calls after it."""

@@ -1,4 +1,4 @@
-"""Provide the blocking producers, which run the asyncio producers on one background loop thread.
+"""Provide the blocking producer, which runs the asyncio producer on one background loop thread.
 
 The consumers are in `client/blocking/consumers.py`, which has the rules of both. So a program that only sends imports no
 consumers: they take a third of the import's time.
@@ -15,13 +15,10 @@ from cometmq.client.options import takes
 from cometmq.client.producing.producer import Producer as AsyncProducer
 from cometmq.client.producing.producer import RequestCallback, SendCallback
 from cometmq.client.producing.selectors import QueueSelector
-from cometmq.client.producing.transaction_producer import (
-    TransactionProducer as AsyncTransactionProducer,
-)
 from cometmq.model.durations import Duration
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.queue import MessageQueue
-from cometmq.model.results import SendResult, TransactionSendResult
+from cometmq.model.results import SendResult
 
 
 class Producer(BlockingClient, of=AsyncProducer):
@@ -29,7 +26,8 @@ class Producer(BlockingClient, of=AsyncProducer):
 
     Use `with` for `async with`, and no `await`. Any thread may call the methods. `send_async` and
     `request_async` return futures of concurrent.futures, and call their callbacks on the loop
-    thread.
+    thread. `send_oneway` may return before the loop has sent the message; if no broker takes the message
+    then, it is logged, and `unsent` has it after the close.
     """
 
     @takes(AsyncProducer)
@@ -107,7 +105,8 @@ class Producer(BlockingClient, of=AsyncProducer):
         selector: QueueSelector | None = None,
         key: Any = None,
     ) -> None:
-        self._call(self._async.send_oneway(message, queue=queue, selector=selector, key=key))
+        if not self._async.posts_oneway(message, self._outside().post, queue, selector, key):
+            self._call(self._async.send_oneway(message, queue=queue, selector=selector, key=key))
 
     @property
     def unsent(self) -> list[Message]:
@@ -127,24 +126,3 @@ class Producer(BlockingClient, of=AsyncProducer):
 
     def queues(self, topic: str) -> list[MessageQueue]:
         return self._call(self._async.queues(topic))
-
-
-class TransactionProducer(Producer, of=AsyncTransactionProducer):
-    """Sends messages like `cometmq.aio.TransactionProducer`, whose text follows in `help`, but
-    blocks.
-
-    Use `with` for `async with`, and no `await`. Any thread may call the methods. Listeners that are
-    functions run in threads of the producer's own.
-    """
-
-    @takes(AsyncTransactionProducer)
-    def __init__(self, asynchronous: AsyncTransactionProducer) -> None:
-        self._async = self._transactional = asynchronous
-        BlockingClient.__init__(self, asynchronous)
-
-    def send_in_transaction(
-        self, message: Message, arg: Any = None, *, timeout_ms: Duration | None = None
-    ) -> TransactionSendResult:
-        return self._call(
-            self._transactional.send_in_transaction(message, arg, timeout_ms=timeout_ms)
-        )

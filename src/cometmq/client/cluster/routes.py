@@ -32,12 +32,13 @@ WATCH_FOR_S: Final = 600.0
 class PublishRoute:
     """Chooses among the queues that a producer may send to, in turn (Java: TopicPublishInfo)."""
 
-    __slots__ = ("_next", "created_on_demand", "queues")
+    __slots__ = ("_next", "broker_names", "created_on_demand", "queues")
 
     def __init__(
         self, queues: list[MessageQueue], first: int, *, created_on_demand: bool = False
     ) -> None:
         self.queues = queues
+        self.broker_names = tuple(dict.fromkeys(queue.broker_name for queue in queues))
         # True if the topic did not exist. Then these are the default topic's queues, and the broker
         # creates the topic when the first message comes.
         self.created_on_demand = created_on_demand
@@ -66,7 +67,7 @@ class PublishRoute:
         return None
 
     def has_other_broker(self, broker_name: str) -> bool:
-        return any(queue.broker_name != broker_name for queue in self.queues)
+        return any(name != broker_name for name in self.broker_names)
 
 
 class RouteCache:

@@ -6,13 +6,14 @@ import asyncio
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.group_consumer import GroupConsumer
 from cometmq.client.consuming.iteration import Iteration
 from cometmq.client.consuming.listeners.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.lite_pull_member import LitePullMember, LitePullOptions
+from cometmq.client.faces import BLOCKING_FOR, refuses
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_queue, check_range
 from cometmq.client.membership.subscribing import message_selector
@@ -199,6 +200,9 @@ class LitePullConsumer(GroupConsumer[LitePullMember]):
         Raises DamagedMessageError with `on_damaged` STOP.
         """
         return Iteration(self._running_member, self._consume_hooks, self._payloads)
+
+    if not TYPE_CHECKING:
+        __iter__ = refuses("for", BLOCKING_FOR)
 
     async def pull(
         self,

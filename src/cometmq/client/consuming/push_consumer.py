@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from cometmq.client.consuming.consumer_options import GroupOptions
 from cometmq.client.consuming.group_consumer import GroupConsumer
-from cometmq.client.consuming.listeners.handlers import Handlers
+from cometmq.client.consuming.listeners.handlers import Handlers, check_takes_messages
 from cometmq.client.consuming.listeners.listening import Listener
 from cometmq.client.consuming.listeners.nothing_returned import check_none_means, refusing_none
 from cometmq.client.consuming.listeners.orderly import SUSPEND_MS
 from cometmq.client.consuming.push_member import ConsumerOptions, GroupMember
+from cometmq.client.faces import LISTENER_FOR, refuses
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_range
 from cometmq.client.options import choice, takes
@@ -285,6 +286,7 @@ class PushConsumer(GroupConsumer[GroupMember]):
                 f"the listener {listener!r} cannot be called; pass a function or a coroutine "
                 "function that takes a list of messages and returns a ConsumeResult"
             )
+        check_takes_messages(listener)
         self._listener = listener if self._takes_none else refusing_none(listener)
         return listener
 
@@ -303,6 +305,11 @@ class PushConsumer(GroupConsumer[GroupMember]):
         Raises ClientStateError for a consumer with a listener or a subscription, and after the start.
         """
 
+        if callable(topic):
+            raise IllegalArgumentError(
+                f'the topic is {topic!r:.100}, a function; write @consumer.on("orders"), with the topic in brackets'
+            )
+
         def add(handler: ListenerT) -> ListenerT:
             if not self._unstarted:
                 raise ClientStateError(f"{self._name()} has started; add handlers before")
@@ -316,6 +323,10 @@ class PushConsumer(GroupConsumer[GroupMember]):
             return handler
 
         return add
+
+    if not TYPE_CHECKING:
+        __iter__ = refuses("for", LISTENER_FOR)
+        __aiter__ = refuses("async for", LISTENER_FOR)
 
     def subscribe(
         self, topic: str, tags: str = "*", *, sql: str | None = None, predicate: str | None = None

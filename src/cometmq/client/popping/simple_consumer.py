@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client.consuming.listeners.consume_hooks import Admission, ConsumeHooks
 from cometmq.client.consuming.listeners.send_back import Returns
@@ -19,6 +19,7 @@ from cometmq.client.consuming.listeners.undecodable import (
     check_on_undecodable,
     payloads_of,
 )
+from cometmq.client.faces import BLOCKING_FOR, refuses
 from cometmq.client.hooks import ConsumeMessageHook, FilterMessageHook, Hook
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import check_flag, check_range
@@ -26,6 +27,7 @@ from cometmq.client.membership.positions import lag_of, stored_offset
 from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.options import takes
 from cometmq.client.popping.acknowledging import Acknowledgements
+from cometmq.client.popping.iteration import ReceivingIteration
 from cometmq.client.popping.message import MOST_INVISIBLE_MS, ReceivedMessage
 from cometmq.client.popping.requests import ANSWER_S, ANY_QUEUE, PAUSE_S, PopRequests
 from cometmq.client.pulling.process_queue import ProcessQueue
@@ -229,11 +231,14 @@ class SimpleConsumer(TracedClient):
         lags = await lag_of(instance, queues, committed)
         return {self._namespace.unwrap_queue(queue): lag for queue, lag in lags.items()}
 
-    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+    def __aiter__(self) -> ReceivingIteration:
         """Receive without end; the iteration ends when the consumer is closed."""
-        return self._messages()
+        return ReceivingIteration(self._lists(), lambda: self._instance is None)
 
-    async def _messages(self) -> AsyncIterator[ReceivedMessage]:
+    if not TYPE_CHECKING:
+        __iter__ = refuses("for", BLOCKING_FOR)
+
+    async def _lists(self) -> AsyncIterator[list[ReceivedMessage]]:
         instance = self._running()
         back_off = BackOff()
         while self._runs_on(instance):
@@ -248,8 +253,8 @@ class SimpleConsumer(TracedClient):
                 await back_off.wait()
                 continue
             back_off.reset()
-            for message in messages:
-                yield message
+            if messages:
+                yield messages
 
     # Inside
 

@@ -50,6 +50,8 @@ class Oneways:
         self._lines: dict[Connection, _Line] = {}
         # Messages whose connection broke before they were known to have left.
         self._lost: list[Message] = []
+        # Messages that no connection took.
+        self._refused: list[Message] = []
         self._look: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -62,6 +64,10 @@ class Oneways:
         if self._look is None:
             self._look = self._loop.call_later(LOOK_INTERVAL_S, self._look_again)
 
+    def lose(self, message: Message) -> None:
+        """Note a message that no connection took, and that is not tried again."""
+        self._refused.append(message)
+
     async def drain(self, timeout_s: float) -> list[Message]:
         """Wait until all messages have left, at most `timeout_s`. Return those that have not."""
         deadline = self._loop.time() + timeout_s
@@ -72,6 +78,7 @@ class Oneways:
         return [
             *self._lost,
             *(message for line in self._lines.values() for message, _ in line.waiting),
+            *self._refused,
         ]
 
     def _waiting(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -18,9 +19,9 @@ Callback = Callable[[T | None, BaseException | None], None]
 
 
 class Pending(TaskOwner):
-    """Runs at most `max_sends` tasks with at most `max_bytes` of bodies.
+    """Bounds sends under way to `max_sends` with `max_bytes` of bodies. Runs those that need a task.
 
-    A task that runs alone may have more bytes. Error texts name the limits by the options of
+    A send that is alone may have more bytes. Error texts name the limits by the options of
     Producer. For the loop's thread only.
     """
 
@@ -28,39 +29,95 @@ class Pending(TaskOwner):
         super().__init__(name)
         self._max_sends = max_sends
         self._max_bytes = max_bytes
-        # By task: the bytes of its bodies, and the function that gets its outcome.
-        self._sizes: dict[asyncio.Task[Any], tuple[int, Callback[Any] | None]] = {}
+        # By task or future: the bytes of its bodies, and the function that gets its outcome.
+        self._sizes: dict[asyncio.Future[Any], tuple[int, Callback[Any] | None]] = {}
         self._bytes = 0
+        # Tasks whose messages have not left yet, as far as this class knows.
+        self._behind: set[asyncio.Task[Any]] = set()
 
     def send(
         self, size: int, work: Coroutine[Any, Any, T], callback: Callback[T] | None
     ) -> asyncio.Task[T]:
         """Run `work`, which sends `size` bytes. Raises TooManyRequestsError if there is no room."""
+        try:
+            self.check_room(size)
+        except TooManyRequestsError:
+            work.close()
+            raise
+        task = self.spawn(work, "send", log_failure=False)
+        self._behind.add(task)
+        self.follow(task, size, callback)
+        return task
+
+    @property
+    def any_behind(self) -> bool:
+        """Say whether a task may not have sent its message yet, so that a message sent now would pass it."""
+        return bool(self._behind)
+
+    def left(self) -> None:
+        """Note that the message of the running task is on its way."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._behind.discard(task)
+
+    def check_room(self, size: int) -> None:
+        """Raise TooManyRequestsError if `size` more bytes may not be under way."""
         fault = self._fault(size)
         if fault is not None:
-            work.close()
             raise TooManyRequestsError(f"{fault}; wait for some of their futures, or raise it")
-        task = self.spawn(work, "send", log_failure=False)
-        self._sizes[task] = size, callback
+
+    def follow(self, future: asyncio.Future[T], size: int, callback: Callback[T] | None) -> None:
+        """Count a send of `size` bytes until `end`, which gives its outcome to `callback`."""
+        self._sizes[future] = size, callback
         self._bytes += size
-        return task
+
+    def end(self, future: asyncio.Future[Any]) -> None:
+        """Count a send no longer that is over, or whose caller was cancelled. Idempotent."""
+        size, callback = self._sizes.pop(future, (0, None))
+        self._bytes -= size
+        if callback is not None:
+            _report(callback, future)
+
+    def go_on(self, future: asyncio.Future[T], work: Coroutine[Any, Any, T]) -> None:
+        """Run `work`, whose outcome is that of `future`."""
+        if self.is_closed:
+            work.close()
+            future.cancel()
+            return
+        task = self.spawn(work, "send", log_failure=False)
+        task.add_done_callback(functools.partial(self._pass_on, future))
+        future.add_done_callback(functools.partial(_cancel_with, task))
 
     def load(self) -> tuple[int, int]:
         """Return how many sends are under way, and the bytes of their bodies. For any thread."""
         return len(self._sizes), self._bytes
 
     async def wait(self) -> None:
-        """Wait until all tasks have ended. Each of them ends within its own timeout."""
+        """Wait until all sends have ended. Each of them ends within its own timeout."""
         if self._sizes:
             await asyncio.wait(self._sizes)
 
+    async def close(self) -> None:
+        await super().close()
+        for future in list(self._sizes):
+            future.cancel()
+
     def _forget(self, task: asyncio.Task[Any]) -> BaseException | None:
-        size, callback = self._sizes.pop(task)
-        self._bytes -= size
         error = super()._forget(task)
-        if callback is not None:
-            _report(callback, task)
+        self._behind.discard(task)
+        self.end(task)
         return error
+
+    def _pass_on(self, future: asyncio.Future[T], task: asyncio.Task[T]) -> None:
+        if not future.done():
+            if task.cancelled():
+                future.cancel()
+            elif (error := task.exception()) is not None:
+                future.set_exception(error)
+                future.exception()  # the callback may be all that looks at it
+            else:
+                future.set_result(task.result())
+        self.end(future)
 
     def _fault(self, size: int) -> str | None:
         if len(self._sizes) >= self._max_sends:
@@ -76,13 +133,18 @@ class Pending(TaskOwner):
         return None
 
 
-def _report(callback: Callback[T], task: asyncio.Task[T]) -> None:
+def _cancel_with(task: asyncio.Task[Any], future: asyncio.Future[Any]) -> None:
+    if future.cancelled():
+        task.cancel()
+
+
+def _report(callback: Callback[T], future: asyncio.Future[T]) -> None:
     try:
-        if task.cancelled():
+        if future.cancelled():
             callback(None, ClientStateError("the send was cancelled"))
-        elif (error := task.exception()) is not None:
+        elif (error := future.exception()) is not None:
             callback(None, error)
         else:
-            callback(task.result(), None)
+            callback(future.result(), None)
     except Exception:
         log.exception("a send callback failed")

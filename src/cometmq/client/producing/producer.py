@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.client.cluster.latency_faults import LatencyFaults, LatencyTables
 from cometmq.client.hooks import (
@@ -30,14 +30,14 @@ from cometmq.client.limits import (
     check_recall_handle,
 )
 from cometmq.client.options import choice, takes
+from cometmq.client.producing.begun import BegunSend
 from cometmq.client.producing.encoding import COMPRESS_OVER_BYTES, MessageEncoder, Outgoing
+from cometmq.client.producing.oneway_line import OnewayLine, Post
 from cometmq.client.producing.oneways import Oneways
 from cometmq.client.producing.pending import Callback, Pending
 from cometmq.client.producing.requesting import request
 from cometmq.client.producing.selectors import QueueSelector, select_queue
 from cometmq.client.producing.sending import Sender, SendLimits
-from cometmq.client.tracing.dispatcher import TraceDispatcher
-from cometmq.client.tracing.send_trace import SendTrace
 from cometmq.client.tracing.traced_client import TracedClient, TracedOptions
 from cometmq.errors import IllegalArgumentError
 from cometmq.logs.loggers import get_logger
@@ -50,6 +50,10 @@ from cometmq.payloads.codec import Codec
 from cometmq.payloads.codecs import Codecs, codecs_of
 from cometmq.protocol.messages.compression import CompressionType
 from cometmq.runtime.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from cometmq.client.tracing.dispatcher import TraceDispatcher
+    from cometmq.client.tracing.send_trace import SendTrace
 
 log = get_logger(__name__)
 
@@ -190,6 +194,10 @@ class Producer(TracedClient):
         self._ready()
         timeout_s = self._timeout_s(timeout_ms)
         check_callback(callback)
+        if queue is None and selector is None and key is None:
+            begun = self._begin_send(message, timeout_s, callback)
+            if begun is not None:
+                return begun
         sending = self._send(message, timeout_s, CommunicationMode.ASYNC, queue, selector, key)
         return self._spawn(message, sending, callback)
 
@@ -263,6 +271,23 @@ class Producer(TracedClient):
     def unsent(self) -> list[Message]:
         """The one-way messages of which `close` could not say whether they left this process."""
         return list(self._unsent)
+
+    def posts_oneway(
+        self,
+        message: Message,
+        post: Post,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: Any,
+    ) -> bool:
+        """Have the loop send a one-way message of another thread, or return False if the thread has to wait.
+
+        `post` calls a function on the loop. Raises what `send_oneway` raises.
+        """
+        self.check_started()
+        assert self._oneway_line is not None, "set by start"
+        is_plain = queue is None and selector is None and key is None
+        return is_plain and self._oneway_line.put(message, post)
 
     async def send_batch(
         self,
@@ -351,6 +376,7 @@ class Producer(TracedClient):
         self._tasks: TaskOwner | None = None
         self._pending: Pending | None = None
         self._oneways: Oneways | None = None
+        self._oneway_line: OnewayLine | None = None
         self._opened: ClientInstance | None = None
         self._unsent: list[Message] = []
         self._send_trace: SendTrace | None = None
@@ -364,6 +390,31 @@ class Producer(TracedClient):
         assert self._sender is not None, "set by start"
         assert self._encoder is not None, "set by start"
         return self._sender, self._encoder
+
+    def _begin_send(
+        self, message: Message, timeout_s: float, callback: SendCallback | None
+    ) -> BegunSend | None:
+        """Send a message at once, or return None for a message that needs a task: to wait, or to fail.
+
+        Raises TooManyRequestsError.
+        """
+        sender, encoder = self._ready_inside()
+        pending = self._pending
+        assert pending is not None, "set by start"
+        # Messages leave in the order of the calls, so none may pass one that still waits.
+        if pending.any_behind or not isinstance(message, Message) or message.is_unencoded:
+            return None
+        try:
+            self._checks.check(message)
+            size = len(message.body)
+            pending.check_room(size)
+            outgoing = encoder.encode_now(message)
+        except IllegalArgumentError:  # its future has it
+            return None
+        attempt = None if outgoing is None else sender.begin(outgoing, timeout_s)
+        if outgoing is None or attempt is None:
+            return None
+        return BegunSend(sender, pending, outgoing, attempt, size, callback)
 
     async def _send(
         self,
@@ -497,6 +548,7 @@ class Producer(TracedClient):
             namespace=self._namespace,
             hooks=self._hooks,
             faults=faults,
+            on_left=self._pending.left,
         )
         self._encoder = MessageEncoder(
             self._group,
@@ -508,7 +560,18 @@ class Producer(TracedClient):
             clock=instance.clock,
         )
 
+        self._oneway_line = OnewayLine(
+            self._sender,
+            self._encoder,
+            self._checks,
+            self._oneways,
+            self._tasks,
+            self._send_timeout_ms / 1000,
+        )
+
     def _trace(self, dispatcher: TraceDispatcher) -> Hook:
+        from cometmq.client.tracing.send_trace import SendTrace
+
         self._send_trace = SendTrace(dispatcher)
         return self._send_trace
 
@@ -528,6 +591,8 @@ class Producer(TracedClient):
 
     async def _drain_oneways(self) -> None:
         assert self._oneways is not None, "set by start"
+        assert self._oneway_line is not None, "set by start"
+        await self._oneway_line.close()
         self._unsent = await self._oneways.drain(self._send_timeout_ms / 1000)
         if self._unsent:
             log.error(

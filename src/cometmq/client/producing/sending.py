@@ -1,9 +1,12 @@
-"""Send with retries (Java: DefaultMQProducerImpl.sendDefaultImpl, MQClientAPIImpl)."""
+"""Send with retries (Java: DefaultMQProducerImpl.sendDefaultImpl, MQClientAPIImpl).
+
+Longer than 500 lines: all modes of sending share the choice of a queue and the report of a failure.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,8 +16,9 @@ from cometmq.client.hooks import CommunicationMode, HookList, SendContext
 from cometmq.client.instance import ClientInstance
 from cometmq.client.limits import MAX_MESSAGE_SIZE_BYTES
 from cometmq.client.namespaces import NO_NAMESPACE, Namespace
+from cometmq.client.producing.answers import Attempt, result_of
 from cometmq.client.producing.encoding import Outgoing
-from cometmq.client.producing.verdicts import of_both, saying
+from cometmq.client.producing.verdicts import failure_of, of_both, saying
 from cometmq.errors import (
     CometMQError,
     IllegalArgumentError,
@@ -35,15 +39,8 @@ from cometmq.protocol.command import RemotingCommand
 from cometmq.protocol.messages.recall_handle import RecallHandle
 from cometmq.remoting.client import split_address
 from cometmq.remoting.connection import Connection
-from cometmq.remoting.credentials import refused
 from cometmq.runtime.back_off import BackOff
 
-_STATUS: Final[dict[int, SendStatus]] = {
-    ResponseCode.SUCCESS: SendStatus.SEND_OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
-}
 _AN_ATTEMPT_FAILED: Final = (RemotingError, RemoteError, RouteNotFoundError, SendForbiddenError)
 _VIP_PORT_OFFSET: Final = -2
 _ROUTE_WITHIN_S: Final = 1.0
@@ -66,7 +63,8 @@ class SendLimits:
 class Sender:
     """Delivers encoded messages to brokers, for one producer. For the loop of its instance.
 
-    Topics and queues are named as on the wire; hooks and results get the user's names.
+    Topics and queues are named as on the wire; hooks and results get the user's names. `on_left` is called
+    when the message of an asynchronous send is on its way.
     """
 
     def __init__(
@@ -78,8 +76,10 @@ class Sender:
         namespace: Namespace = NO_NAMESPACE,
         hooks: HookList | None = None,
         faults: LatencyFaults | None = None,
+        on_left: Callable[[], object] | None = None,
     ) -> None:
         self._instance = instance
+        self._on_left = on_left
         self._limits = limits
         self._group = group
         self._namespace = namespace
@@ -198,10 +198,10 @@ class Sender:
                 context = self._before(outgoing, queue, address, mode, attempt)
             remoting = self._instance.remoting
             begun = remoting.begin_call(address, outgoing.command(queue), timeout_s)
+            if mode is CommunicationMode.ASYNC and begun is not None and self._on_left is not None:
+                self._on_left()
             answer = await (begun or remoting.call(address, outgoing.command(queue), timeout_s))
-            result = _result(answer, queue, outgoing.unique_id, address)
-            if self._namespaced:
-                result = replace(result, queue=self._namespace.unwrap_queue(result.queue))
+            result = self.result(answer, queue, outgoing, address)
         except BaseException as error:
             self._after(context, None, error)
             self._on_failure(error, outgoing.topic, queue.broker_name, address, began_at)
@@ -217,11 +217,58 @@ class Sender:
             self._instance.routes.refresh_soon(outgoing.topic)
         return result
 
+    def result(
+        self, answer: RemotingCommand, queue: MessageQueue, outgoing: Outgoing, address: str
+    ) -> SendResult:
+        """Return what an answer says to a send to `queue`. Raises RemoteError, ProtocolError."""
+        result = result_of(answer, queue, outgoing.unique_id, address)
+        if self._namespaced:
+            return replace(result, queue=self._namespace.unwrap_queue(result.queue))
+        return result
+
+    def begin(self, outgoing: Outgoing, timeout_s: float) -> Attempt | None:
+        """Send a request at once, or return None if `send` would wait first, or has to note more than the answer.
+
+        The answer is for `send`, or for `result` if it is no failure.
+        """
+        instance = self._instance
+        if (
+            self._hooks.around_sends
+            or self._faults is not None
+            or self._limits.vip_channel
+            or self._limits.attempt_timeout_s is not None
+            or not instance.heartbeats.all_reached
+        ):
+            return None
+        route = instance.routes.publish_route(outgoing.topic)
+        if route is None or route.created_on_demand:
+            return None
+        queue = route.choose()
+        address = instance.routes.master_address(queue.broker_name)
+        if address is None:
+            return None
+        began_at = self._loop.time()
+        try:
+            answer = instance.remoting.begin_call(address, outgoing.command(queue), timeout_s)
+        except CometMQError:  # `send` meets it again, and may have another broker
+            return None
+        return None if answer is None else Attempt(queue, address, began_at, timeout_s, answer)
+
+    async def _end(self, outgoing: Outgoing, begun: Attempt) -> SendResult:
+        """Return the result of an attempt that `begin` began. Reports a failure as `send_to` does."""
+        try:
+            return self.result(await begun.answer, begun.queue, outgoing, begun.address)
+        except BaseException as error:
+            broker_name = begun.queue.broker_name
+            self._on_failure(error, outgoing.topic, broker_name, begun.address, begun.began_at)
+            raise
+
     async def send(  # noqa: C901 - the attempts of a send are read in one go
         self,
         outgoing: Outgoing,
         timeout_s: float,
         mode: CommunicationMode = CommunicationMode.SYNC,
+        begun: Attempt | None = None,
     ) -> SendResult:
         """Make up to 1 + `retry_times` (ASYNC: 1 + `retry_times_async`) attempts within
         `timeout_s`.
@@ -229,8 +276,9 @@ class Sender:
         Each attempt goes to another broker than the one before, if there is another, and to none
         that heartbeats do not reach while they reach another. Raises the
         last attempt's error, with the brokers that were tried. Its `stored` speaks of all attempts.
+        The first attempt may have `begun` before this call.
         """
-        deadline = self._loop.time() + timeout_s
+        deadline = timeout_s + (self._loop.time() if begun is None else begun.began_at)
         back_off: BackOff | None = None  # made when needed: thousands of sends may wait at once
         tried: tuple[str, ...] = ()
         stored: SendResult | None = None
@@ -246,12 +294,17 @@ class Sender:
                         return stored
                     # An answer of a name server says nothing of the message.
                     raise saying(error, doubt) from error.__cause__
-            queue = self._choose(route, avoid)
-            if not self._instance.heartbeats.all_reached:
+            first, begun = begun, None
+            queue = self._choose(route, avoid) if first is None else first.queue
+            if first is None and not self._instance.heartbeats.all_reached:
                 queue = await self._choose_anew(outgoing.topic, queue, avoid, deadline)
             try:
                 until = self._end_of_attempt(deadline, len(tried), mode)
-                result = await self.send_to(outgoing, queue, until, mode, len(tried) + 1)
+                result = await (
+                    self.send_to(outgoing, queue, until, mode, len(tried) + 1)
+                    if first is None
+                    else self._end(outgoing, first)
+                )
             except _AN_ATTEMPT_FAILED as error:
                 if await self._is_gone(error, outgoing.topic, queue, deadline):
                     continue
@@ -260,7 +313,7 @@ class Sender:
                 if not self._worth_retrying(error, tried, deadline, mode):
                     if stored is not None:
                         return stored
-                    raise _failure(error, outgoing, tried, timeout_s, doubt) from error
+                    raise failure_of(error, outgoing, tried, timeout_s, doubt) from error
                 # If there is another broker, the next attempt goes there and need not wait.
                 if not route.has_other_broker(queue.broker_name):
                     back_off = back_off or BackOff()
@@ -302,6 +355,35 @@ class Sender:
                     raise saying(error, doubt) from error.__cause__
             back_off = back_off or BackOff()
             await back_off.wait(deadline)
+
+    def is_open(self, topic: str) -> bool:
+        """Say whether `send_oneway_now` is likely to send. For any thread."""
+        instance = self._instance
+        route = instance.routes.publish_route(topic)
+        if (
+            route is None
+            or self._hooks.around_sends
+            or self._limits.vip_channel
+            or not instance.heartbeats.all_reached
+        ):
+            return False
+        for name in route.broker_names:
+            address = instance.routes.master_address(name)
+            connection = None if address is None else instance.remoting.connected(address)
+            if connection is None or connection.congested:
+                return False
+        return True
+
+    def send_oneway_now(self, outgoing: Outgoing) -> tuple[Connection, int] | None:
+        """Do as `send_oneway` does with the next queue in turn, or return None if that would wait or fail."""
+        queue = self.known_queue(outgoing.topic)
+        if queue is None or self._hooks.around_sends:
+            return None
+        try:
+            address = self._address(queue.broker_name, outgoing.topic)
+            return self._instance.remoting.send_oneway_now(address, outgoing.command(queue))
+        except CometMQError:
+            return None
 
     async def send_oneway(
         self, outgoing: Outgoing, queue: MessageQueue, deadline: float
@@ -447,43 +529,3 @@ def vip_address(address: str) -> str:
     """Return the address of a broker's second port (Java: MixAll.brokerVIPChannel)."""
     host, _, _ = address.rpartition(":")
     return f"{host}:{split_address(address)[1] + _VIP_PORT_OFFSET}"
-
-
-def _result(
-    answer: RemotingCommand, queue: MessageQueue, unique_id: str, address: str
-) -> SendResult:
-    status = _STATUS.get(answer.code)
-    if status is None:
-        raise refused(answer, address, f"a message to {queue}")
-    ext = answer.ext
-    try:
-        return SendResult(
-            status,
-            unique_id,
-            ext["msgId"],
-            MessageQueue(queue.topic, queue.broker_name, int(ext["queueId"])),
-            int(ext["queueOffset"]),
-            ext.get("transactionId"),
-            ext.get("MSG_REGION") or "DefaultRegion",
-            ext.get("TRACE_ON") != "false",
-            ext.get("recallHandle"),
-        )
-    except (KeyError, ValueError) as error:
-        raise ProtocolError(
-            f"the answer to a send lacks a field or has a wrong one: {error}", address=address
-        ) from error
-
-
-def _failure(
-    error: CometMQError, outgoing: Outgoing, tried: Sequence[str], timeout_s: float, stored: Stored
-) -> CometMQError:
-    """Make an error of the same kind that says how often and where the send was tried."""
-    failure = type(error)(
-        f"sending to topic {outgoing.topic} failed {len(tried)} times within {timeout_s * 1000:.0f} "
-        f"ms, at {', '.join(tried)}; the last time: {error}",
-        code=error.code,
-        remark=error.remark,
-        address=error.address,
-    )
-    failure.stored = stored
-    return failure

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Final
 
+from cometmq.client.producing.encoding import Outgoing
 from cometmq.errors import CometMQError, Stored
 
 _CERTAINTIES: Final = (Stored.NO, Stored.UNKNOWN, Stored.YES)
@@ -24,3 +26,18 @@ def of_both(one: Stored, other: Stored) -> Stored:
     it.
     """
     return max(one, other, key=_CERTAINTIES.index)
+
+
+def failure_of(
+    error: CometMQError, outgoing: Outgoing, tried: Sequence[str], timeout_s: float, stored: Stored
+) -> CometMQError:
+    """Make an error of the same kind that says how often and where the send was tried."""
+    failure = type(error)(
+        f"sending to topic {outgoing.topic} failed {len(tried)} times within {timeout_s * 1000:.0f} "
+        f"ms, at {', '.join(tried)}; the last time: {error}",
+        code=error.code,
+        remark=error.remark,
+        address=error.address,
+    )
+    failure.stored = stored
+    return failure

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from cometmq.client.access import PLAIN
 from cometmq.client.hooks import Hook
 from cometmq.client.instance import ClientInstance, release_instance
 from cometmq.client.lifecycle import AsyncClient, ClientOptions
 from cometmq.client.limits import check_flag
-from cometmq.client.tracing.dispatcher import TraceDispatcher, trace_instance_name
 from cometmq.forks import PROCESS
 from cometmq.model.names import check_topic
+
+if TYPE_CHECKING:
+    from cometmq.client.tracing.dispatcher import TraceDispatcher
 
 
 @dataclass(repr=False, kw_only=True)
@@ -54,6 +56,9 @@ class TracedClient(AsyncClient):
     def _begin_trace(self) -> None:
         if not self._enable_trace:
             return
+        # Few clients write traces, and the import takes 3 ms.
+        from cometmq.client.tracing.dispatcher import TraceDispatcher, trace_instance_name
+
         # Clients without credentials and TLS share one instance. Each other client has its own: a
         # shared one's name would have to hold secrets, to tell clients with different ones apart.
         name = trace_instance_name(self._namesrv, alone=self._access != PLAIN)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import inspect
+from collections.abc import Callable, Collection
 from typing import Final, cast
 
 from cometmq.client.consuming.listeners.listening import (
@@ -41,6 +42,7 @@ class Handlers:
                 f"the handler {handler!r} cannot be called; decorate by on(topic) a function or a coroutine "
                 "function that takes a list of messages"
             )
+        check_takes_messages(handler)
         for other in self._all():
             if takes_await(other) != takes_await(handler):
                 raise IllegalArgumentError(
@@ -99,6 +101,22 @@ class Handlers:
 
     def _all(self) -> list[Listener]:
         return [handler for by_tag in self._by_topic.values() for handler in by_tag.values()]
+
+
+def check_takes_messages(listener: Callable[..., object]) -> None:
+    """Raise IllegalArgumentError for a listener that cannot be called with a list of messages alone."""
+    try:
+        signature = inspect.signature(listener)
+    except (TypeError, ValueError):  # some callables written in C have none
+        return
+    try:
+        signature.bind([])
+    except TypeError as error:
+        name = getattr(listener, "__qualname__", repr(listener))
+        raise IllegalArgumentError(
+            f"the listener {name} cannot be called with a list of messages: {error}; let it "
+            "take one argument, the list"
+        ) from None
 
 
 def _tags_of(topic: str, tags: str | Collection[str]) -> list[str | None]:

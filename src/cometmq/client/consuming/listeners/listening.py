@@ -224,6 +224,7 @@ def _judge(job: ConsumeJob, returned: object) -> None:
         queue=str(job.process_queue.queue),
         offset=job.messages[0].queue_offset,
         returned=repr(returned)[:100],
+        remedy="return nothing, or ConsumeResult.SUCCESS; raise an exception to have them again",
     )
 
 

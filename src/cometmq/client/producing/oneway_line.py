@@ -1,0 +1,131 @@
+"""Take one-way messages from other threads without a wait for the loop.
+
+A thread that waits until the loop has sent its message costs four times as much as the send. So it checks and encodes the
+message itself, as errors are the caller's, and puts it in this line; one wake-up of the loop sends all that stand
+there. A message for which the loop would have to wait first (for a route, a connection, or a broker that does not read)
+does not come here: its caller waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from cometmq.client.limits import MessageChecks
+from cometmq.client.producing.encoding import MessageEncoder, Outgoing
+from cometmq.client.producing.oneways import Oneways
+from cometmq.client.producing.sending import Sender
+from cometmq.errors import ClientStateError, CometMQError
+from cometmq.logs.loggers import get_logger
+from cometmq.model.message import Message
+from cometmq.runtime.tasks import TaskOwner
+
+log = get_logger(__name__)
+
+# While so many messages stand in the line, callers wait for the loop. So the line bounds memory, too.
+MOST_WAITING: Final = 256
+MOST_BODY_BYTES: Final = 64 * 1024
+
+# Calls a function on the loop soon.
+Post = Callable[[Callable[[], object]], None]
+
+
+class OnewayLine:
+    """Sends the one-way messages of other threads, in the order in which they came.
+
+    `put` is for any thread, all else for the producer's loop.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        encoder: MessageEncoder,
+        checks: MessageChecks,
+        oneways: Oneways,
+        tasks: TaskOwner,
+        timeout_s: float,
+    ) -> None:
+        self._sender = sender
+        self._encoder = encoder
+        self._checks = checks
+        self._oneways = oneways
+        self._tasks = tasks
+        self._timeout_s = timeout_s
+        self._waiting: deque[Outgoing] = deque()
+        self._is_woken = False
+        self._is_closed = False
+        # Tasks for messages that could not be sent at once after all, each with its message.
+        self._late: dict[asyncio.Task[None], Outgoing] = {}
+
+    def put(self, message: Message, post: Post) -> bool:
+        """Have the loop send a message, or return False if the caller has to wait for the loop. `post` calls a
+        function there.
+
+        Raises IllegalArgumentError for a message that may not be sent, and what `post` raises.
+        """
+        if not isinstance(message, Message) or message.is_unencoded:
+            return False
+        self._checks.check(message)
+        if len(message.body) > MOST_BODY_BYTES:
+            return False
+        if len(self._waiting) + len(self._late) >= MOST_WAITING:
+            return False
+        outgoing = self._encoder.encode_now(message)
+        if outgoing is None or not self._sender.is_open(outgoing.topic):
+            return False
+        self._waiting.append(outgoing)
+        try:
+            if self._is_closed:
+                raise ClientStateError("the producer was closed meanwhile; the message is not sent")
+            if not self._is_woken:
+                self._is_woken = True
+                post(self._send_all)
+        except BaseException:
+            self._is_woken = False
+            if outgoing in self._waiting:
+                self._waiting.remove(outgoing)
+                raise
+        return True
+
+    async def close(self) -> None:
+        """Send what stands in the line, and wait for it as long as for other sends."""
+        self._is_closed = True
+        self._send_all()
+        if self._late:
+            await asyncio.wait(self._late, timeout=self._timeout_s)
+        for outgoing in self._late.values():
+            self._oneways.lose(outgoing.messages[0])
+
+    # Inside
+
+    def _send_all(self) -> None:
+        # Clear the flag before looking, so that a thread that comes later wakes the loop again.
+        self._is_woken = False
+        waiting = self._waiting
+        while waiting:
+            outgoing = waiting.popleft()
+            queued = self._sender.send_oneway_now(outgoing)
+            if queued is None:
+                task = self._tasks.spawn(self._send_late(outgoing), "send one-way")
+                self._late[task] = outgoing
+                task.add_done_callback(self._late.pop)
+            else:
+                self._oneways.sent(outgoing.messages[0], *queued)
+
+    async def _send_late(self, outgoing: Outgoing) -> None:
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        try:
+            queue = await self._sender.next_queue(outgoing.topic, deadline)
+            queued = await self._sender.send_oneway(outgoing, queue, deadline)
+        except CometMQError as error:
+            log.warning(
+                "a one-way message could not be sent; it is in the producer's `unsent` after the close",
+                topic=outgoing.topic,
+                msg_id=outgoing.unique_id,
+                reason=str(error),
+            )
+            self._oneways.lose(outgoing.messages[0])
+        else:
+            self._oneways.sent(outgoing.messages[0], *queued)
