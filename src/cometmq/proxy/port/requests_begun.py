@@ -24,6 +24,8 @@ _DATA, _HEADERS, _RST_STREAM = 0, 1, 3
 _END_STREAM: Final = 1
 # The cost of an open stream beside the bytes of its request.
 STREAM_BYTES: Final = 256
+# Frames without a part of a request are reported at the latest when there are so many: a read may have 29,000.
+_MANY_EMPTY: Final = 1_000
 
 
 class _Request:
@@ -42,7 +44,7 @@ class RequestsBegun:
     """Counts for one connection. `held_bytes` may be more than the library holds, never less.
 
     A message longer than `longest_bytes` is not counted: the library refuses it by its length.
-    `on_change` is called with each change of `held_bytes`, and `on_frames` with the numbers of frames of a read that
+    `on_change` is called with each change of `held_bytes`, and `on_frames` with the numbers of frames that
     cancel a call (RST_STREAM) and of other frames without a part of a request (PING, SETTINGS, WINDOW_UPDATE, empty
     DATA, …), unless both are 0. For bytes that are not HTTP/2 the counts have no meaning; the library ends the
     connection.
@@ -91,14 +93,16 @@ class RequestsBegun:
                 if len(self._head) < _HEAD_BYTES:
                     break
                 at += self._begin_frame(end - at)
+                if self._empty >= _MANY_EMPTY:
+                    self._report_frames()
+                    if self.is_closed:
+                        return
             if not self._left and self._ends:
                 self._end_stream()
         if self.held_bytes != before:
             self._on_change(self.held_bytes - before)
         if self._cancels or self._empty:
-            cancels, empty = self._cancels, self._empty
-            self._cancels = self._empty = 0
-            self._on_frames(cancels, empty)
+            self._report_frames()
 
     def close(self) -> None:
         """Forget what was counted, because the connection is lost. Idempotent."""
@@ -108,6 +112,11 @@ class RequestsBegun:
             self._on_change(-held)
 
     # Inside
+
+    def _report_frames(self) -> None:
+        cancels, empty = self._cancels, self._empty
+        self._cancels = self._empty = 0
+        self._on_frames(cancels, empty)
 
     def _begin_frame(self, here: int) -> int:
         """Begin the frame of `_head`; return how many of the `here` bytes behind it need no look."""
