@@ -98,6 +98,21 @@ def test_any_bytes_are_counted_somehow(reads: list[bytes]) -> None:
     assert total == 0
 
 
+def test_a_close_in_the_midst_of_a_read_takes_back_no_more_than_was_reported() -> None:
+    """The sum of all connections would become too small, and with it the limit on it meaningless."""
+    total = 0
+
+    def on_change(change: int) -> None:
+        nonlocal total
+        total += change
+
+    begun = RequestsBegun(LONGEST, on_change, lambda _cancels, _empty: begun.close())
+    data = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(DATA, 0, 1, b"part")
+    begun.feed(data + frame(PING, 0, 0, bytes(8)) * 2_000)
+    assert begun.is_closed
+    assert total == 0
+
+
 @given(cuts=st.lists(st.integers(0, 50), max_size=8))
 def test_frames_that_carry_no_request_are_counted(cuts: list[int]) -> None:
     cancels = empty = 0

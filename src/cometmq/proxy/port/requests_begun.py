@@ -57,6 +57,8 @@ class RequestsBegun:
         on_frames: Callable[[int, int], None],
     ) -> None:
         self.held_bytes = 0
+        # The sum of the changes that `on_change` got: a close in the midst of a read takes back no more.
+        self._reported_bytes = 0
         self._longest = longest_bytes
         self._on_change = on_change
         self._on_frames = on_frames
@@ -77,7 +79,6 @@ class RequestsBegun:
         """Count what a read brought."""
         if self._is_closed:
             return
-        before = self.held_bytes
         at, end = 0, len(data)
         while at < end:
             if self._left:
@@ -99,19 +100,23 @@ class RequestsBegun:
                         return
             if not self._left and self._ends:
                 self._end_stream()
-        if self.held_bytes != before:
-            self._on_change(self.held_bytes - before)
+        self._report_held()
         if self._cancels or self._empty:
             self._report_frames()
 
     def close(self) -> None:
         """Forget what was counted, because the connection is lost. Idempotent."""
-        held, self.held_bytes, self._is_closed = self.held_bytes, 0, True
+        self.held_bytes, self._is_closed = 0, True
         self._streams.clear()
-        if held:
-            self._on_change(-held)
+        self._report_held()
 
     # Inside
+
+    def _report_held(self) -> None:
+        change = self.held_bytes - self._reported_bytes
+        self._reported_bytes = self.held_bytes
+        if change:
+            self._on_change(change)
 
     def _report_frames(self) -> None:
         cancels, empty = self._cancels, self._empty
