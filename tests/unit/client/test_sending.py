@@ -10,6 +10,7 @@ from tests.unit.client.fakes import NAMESRV, FakeInstance, refuse, route, send_o
 from tests.waits import WAIT_S, until
 
 from cometmq.client.hooks import CommunicationMode
+from cometmq.client.producing.answers import Attempt
 from cometmq.client.producing.encoding import MessageEncoder
 from cometmq.client.producing.sending import Sender, SendLimits
 from cometmq.errors import (
@@ -235,6 +236,22 @@ async def test_an_error_of_another_kind_after_an_attempt_in_doubt_leaves_the_dou
     fake.remoting.answers[SEND] = closes
     with pytest.raises(ClientStateError) as error:
         await send(fake)
+    assert error.value.stored is Stored.UNKNOWN
+
+
+async def test_a_send_that_was_begun_is_in_doubt_although_its_topic_has_lost_the_route(
+    fake: FakeInstance,
+) -> None:
+    encoder = MessageEncoder("g", fake.instance.unique_ids)
+    outgoing = await encoder.encode(Message("t", b"x"))
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[RemotingCommand] = loop.create_future()
+    begun = Attempt(MessageQueue("t", "a", 0), "a:1", loop.time(), WAIT_S, answer)
+    answer.set_exception(ConnectionLostError("lost by the test", address="a:1"))
+    with pytest.raises(RouteNotFoundError) as error:
+        await Sender(fake.instance, SendLimits(retry_times_async=1)).send(
+            outgoing, WAIT_S, CommunicationMode.ASYNC, begun
+        )
     assert error.value.stored is Stored.UNKNOWN
 
 

@@ -82,11 +82,14 @@ class OnewayLine:
             if not self._is_woken:
                 self._is_woken = True
                 post(self._send_all)
-        except BaseException:
+        except BaseException as error:
             self._is_woken = False
-            if outgoing in self._waiting:
+            try:
                 self._waiting.remove(outgoing)
-                raise
+            except ValueError:  # the loop has taken the message meanwhile
+                if isinstance(error, Exception):
+                    return True
+            raise
         return True
 
     async def close(self) -> None:
@@ -95,7 +98,8 @@ class OnewayLine:
         self._send_all()
         if self._late:
             await asyncio.wait(self._late, timeout=self._timeout_s)
-        for outgoing in self._late.values():
+        for task, outgoing in self._late.items():
+            task.cancel()  # else it might still send the message, or list it a second time
             self._oneways.lose(outgoing.messages[0])
 
     # Inside

@@ -286,18 +286,21 @@ class Sender:
         while True:
             avoid = tried[-1] if tried else None
             route = self._instance.routes.publish_route(outgoing.topic)
-            if route is None:
-                try:
-                    route = await self.route(outgoing.topic, deadline)
-                except CometMQError as error:
-                    if stored is not None:
-                        return stored
-                    # An answer of a name server says nothing of the message.
-                    raise saying(error, doubt) from error.__cause__
             first, begun = begun, None
-            queue = self._choose(route, avoid) if first is None else first.queue
-            if first is None and not self._instance.heartbeats.all_reached:
-                queue = await self._choose_anew(outgoing.topic, queue, avoid, deadline)
+            if first is not None:
+                queue = first.queue  # it counts even if the topic has lost its route meanwhile
+            else:
+                if route is None:
+                    try:
+                        route = await self.route(outgoing.topic, deadline)
+                    except CometMQError as error:
+                        if stored is not None:
+                            return stored
+                        # An answer of a name server says nothing of the message.
+                        raise saying(error, doubt) from error.__cause__
+                queue = self._choose(route, avoid)
+                if not self._instance.heartbeats.all_reached:
+                    queue = await self._choose_anew(outgoing.topic, queue, avoid, deadline)
             try:
                 until = self._end_of_attempt(deadline, len(tried), mode)
                 result = await (
@@ -315,7 +318,7 @@ class Sender:
                         return stored
                     raise failure_of(error, outgoing, tried, timeout_s, doubt) from error
                 # If there is another broker, the next attempt goes there and need not wait.
-                if not route.has_other_broker(queue.broker_name):
+                if route is not None and not route.has_other_broker(queue.broker_name):
                     back_off = back_off or BackOff()
                     await back_off.wait(deadline)
             except CometMQError as error:
@@ -363,6 +366,7 @@ class Sender:
         if (
             route is None
             or self._hooks.around_sends
+            or instance.remoting.rpc_hooks.see_answers  # a hook that fails is the caller's error
             or self._limits.vip_channel
             or not instance.heartbeats.all_reached
         ):
