@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, get_type_hints
@@ -118,7 +118,9 @@ def _checking(cls: type, constructor: Callable[..., None]) -> Callable[..., None
     def construct(self: Any, *args: Any, **options: Any) -> None:
         for name, value in options.items():
             if name not in known:
-                near = _ELSEWHERE.get(name) or next(iter(_alike(name, keyword_only)), None)
+                near = _translated(type(self), name, known) or next(
+                    iter(_alike(name, keyword_only)), None
+                )
                 meant = f"; did you mean {near}" if near else ""
                 raise UnknownOptionError(
                     f"{type(self).__name__} has no option {name!r} (given: {value!r}){meant}. "
@@ -148,9 +150,16 @@ def choice(name: str, value: object, kind: type[EnumT]) -> EnumT:
 _ELSEWHERE: Final = {
     **dict.fromkeys(("bootstrap_servers", "endpoints", "brokers", "servers", "host"), "namesrv"),
     **dict.fromkeys(("group_id", "consumer_group", "producer_group", "group_name"), "group"),
-    **dict.fromkeys(("topic", "topics"), "to call subscribe(topic)"),
     "auto_offset_reset": "consume_from",
 }
+
+
+def _translated(cls: type, name: str, known: Collection[str]) -> str | None:
+    """Return what stands in `cls` for an option of another client, None if nothing does."""
+    if name in ("topic", "topics"):
+        return "to call subscribe(topic)" if hasattr(cls, "subscribe") else None
+    ours = _ELSEWHERE.get(name)
+    return ours if ours in known else None
 
 
 def _alike(word: str, known: Iterable[str]) -> list[str]:

@@ -105,6 +105,21 @@ def test_a_listener_takes_one_list(face: Any, listener: Callable[..., None]) -> 
         new(face.PushConsumer).on("orders")(listener)
 
 
+class Unreadable:
+    """Has no signature that can be read, like a function with an annotation that Python 3.14 cannot evaluate."""
+
+    @property
+    def __signature__(self) -> None:
+        raise NameError("name 'MessageExt' is not defined")
+
+    def __call__(self, messages: Any) -> None: ...
+
+
+@pytest.mark.parametrize("face", [cometmq, aio])
+def test_a_listener_whose_signature_cannot_be_read_is_taken(face: Any) -> None:
+    face.PushConsumer("g", Unreadable(), namesrv=NOBODY)
+
+
 @pytest.mark.parametrize(
     ("option", "meant"),
     [
@@ -118,3 +133,12 @@ def test_a_listener_takes_one_list(face: Any, listener: Callable[..., None]) -> 
 def test_options_of_other_clients_are_translated(face: Any, option: str, meant: str) -> None:
     with pytest.raises(UnknownOptionError, match=f"no option '{option}'.*; did you mean {meant}"):
         face.PushConsumer("g", namesrv=NOBODY, **{option: "x"})
+
+
+@pytest.mark.parametrize("option", ["topic", "auto_offset_reset"])
+@pytest.mark.parametrize("face", [cometmq, aio])
+def test_a_producer_is_not_said_to_have_the_options_of_consumers(face: Any, option: str) -> None:
+    with pytest.raises(UnknownOptionError) as error:
+        face.Producer("g", namesrv=NOBODY, **{option: "x"})
+    assert "subscribe" not in str(error.value)
+    assert "consume_from" not in str(error.value)
