@@ -183,8 +183,8 @@ public class ClientLoad {
         }
     }
 
-    /** Waits while the client refuses messages, as it does when too many have not left yet. It may never take
-     * one again: a message whose connection is lost keeps its permit. */
+    /** Waits while the client refuses messages, as it does when too many have not left yet. It may refuse
+     * them for good: a message whose connection is lost keeps its permit. */
     private void sendOneway(DefaultMQProducer producer) throws Exception {
         long began = System.nanoTime();
         while (true) {

@@ -103,7 +103,7 @@ def namesrv(cluster: Cluster) -> str:
 
 @pytest.fixture
 def keeps_notes() -> bool:
-    """Whether the broker keeps the note why a delivery failed, where a message comes again through the broker."""
+    """Say whether a message that the broker delivers again has the note why the delivery before failed."""
     return True
 
 

@@ -1,4 +1,4 @@
-"""Sends that leave at once, without a task or a wait of their caller, and what becomes of them if that was too early."""
+"""Test sends that leave at once, without a task or a caller that waits, also when they fail afterwards."""
 
 from __future__ import annotations
 
@@ -53,38 +53,38 @@ async def create(cluster: Cluster, topic: str) -> None:
 
 def test_a_refusal_reaches_the_future_and_the_callback() -> None:
     async def scenario(cluster: Cluster) -> None:
-        told: list[Any] = []
+        outcomes: list[Any] = []
         async with Producer("shop", namesrv=cluster.namesrv) as producer:
             await producer.send(Message("orders", b"small"))
             await asyncio.sleep(60)  # the route of the new topic is known
             future = producer.send_async(
-                Message("orders", b"x" * 3000), lambda *outcome: told.append(outcome)
+                Message("orders", b"x" * 3000), lambda *outcome: outcomes.append(outcome)
             )
             with pytest.raises(RemoteError, match="MESSAGE_ILLEGAL"):
                 await future
-            assert told == [(None, future.exception())]
+            assert outcomes == [(None, future.exception())]
             assert producer.load().pending_sends == 0
 
     with Cluster(clock="virtual", properties={"maxMessageSize": "2000"}) as cluster:
         cluster.run(scenario(cluster))
 
 
-def test_a_cancelled_send_is_counted_no_longer_and_its_callback_is_told(two: Cluster) -> None:
+def test_a_cancelled_send_is_counted_no_longer_and_its_callback_gets_an_error(two: Cluster) -> None:
     async def scenario() -> None:
-        told: list[Any] = []
+        outcomes: list[Any] = []
         await create(two, "orders")
         async with Producer("shop", namesrv=two.namesrv) as producer:
             await known(producer, "orders")
             future = producer.send_async(
-                Message("orders", b"x"), lambda *outcome: told.append(outcome)
+                Message("orders", b"x"), lambda *outcome: outcomes.append(outcome)
             )
             assert future.cancel()
             assert producer.load().pending_sends == 0
-            [(result, error)] = told
+            [(result, error)] = outcomes
             assert result is None
             assert isinstance(error, ClientStateError)
             assert (await producer.send_async(Message("orders", b"y"))).msg_id
-        assert len(told) == 1
+        assert len(outcomes) == 1
 
     two.run(scenario())
 

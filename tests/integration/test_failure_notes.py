@@ -42,7 +42,7 @@ def letters_of(face: Face, group: str) -> MessageExt:
 
 
 def failure_of(message: Any, *, noted: bool) -> tuple[str, str]:
-    """Return the type and the text that are noted, two empty texts if nothing must be."""
+    """Return the type and the text of the note, two empty texts if there must be none."""
     assert (message.failure is not None) == noted
     return message.failure[:2] if noted else ("", "")
 

@@ -129,7 +129,7 @@ def test_a_handle_of_a_lost_answer_does_not_change_the_batch_that_replaced_it(
 
 
 @virtual
-def test_a_pop_in_order_waits_no_longer_than_for_what_is_not_acknowledged(
+def test_a_pop_in_order_waits_only_for_messages_that_are_not_acknowledged(
     raw: RawClient, name: str
 ) -> None:
     """As Apache's PopOrderlyIT: the second of three is hidden for a shorter time, then the third acknowledged."""

@@ -316,7 +316,7 @@ async def test_a_body_in_gzip_reaches_consumers_plain(client: Client) -> None:
 async def test_a_body_that_is_not_the_gzip_of_its_encoding_is_taken_as_by_javas_proxy(
     body: bytes, received: bytes, encoding: int, client: Client
 ) -> None:
-    """Apache's GrpcBaseIT sends plain text so. Consumers get zlib unpacked, and other bytes as they were sent."""
+    """Apache's GrpcBaseIT sends plain text in this way. Consumers get zlib unpacked, and other bytes as they were sent."""
     await client.consume("normal")
     sent = message_to("normal", body, body_encoding=wire.GZIP)
     assert (await client.send(sent)).status.code == wire.OK

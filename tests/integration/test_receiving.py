@@ -117,7 +117,7 @@ def test_an_iteration_ends_each_message_by_its_block(face: Face, name: str) -> N
     assert consumer.receive(wait_ms=500) == []
 
 
-def test_an_iteration_takes_no_more_than_it_was_told(face: Face, name: str) -> None:
+def test_an_iteration_takes_no_more_than_max_messages(face: Face, name: str) -> None:
     fill(face, name, b"0", b"1", b"2", b"3")
     one, other = consumer_of(face, name, max_messages=2), consumer_of(face, name)
     first = next(face.following(one))

@@ -1,4 +1,4 @@
-"""Say which statement fits a client, where a program uses that of the other face.
+"""Name the statement that fits a client when a program uses the one of the other face.
 
 Both faces have classes of the same names, so Python's own error ("'Producer' object does not support the context manager
 protocol") does not help. Type checkers do not see these methods, so they go on finding the mistake.
@@ -23,7 +23,7 @@ LISTENER_FOR: Final = (
 
 
 def refuses(statement: str, reason: str) -> Callable[..., Any]:
-    """Return a method that refuses `statement` by a TypeError, as Python does without the method."""
+    """Return a method that raises a TypeError for `statement`, as Python does for a class without the method."""
 
     def refuse(self: object, *_: object) -> NoReturn:
         raise TypeError(f"`{statement}` does not fit this {type(self).__name__}: {reason}")

@@ -45,7 +45,7 @@ def _near(word: str) -> Iterator[str]:
 
 @functools.cache
 def _secret() -> re.Pattern[str]:
-    """Return the pattern of all words. It is made when it is needed: that takes 2 ms."""
+    """Return the pattern of all words. It is made at its first use, because that takes 2 ms."""
     return re.compile("|".join(dict.fromkeys(p for word in _WORDS for p in _near(word))))
 
 

@@ -1,4 +1,4 @@
-"""Mistakes of those who use the client for the first time: each gets an error that names the remedy."""
+"""Test that each mistake of newcomers gets an error that names the remedy."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def test_an_address_may_send_as_many_at_once_as_in_two_seconds() -> None:
     assert allowed(limit, "10.0.0.1", 60.0) == 20
 
 
-def test_those_of_one_read_are_within_the_limit_together() -> None:
+def test_all_frames_of_a_read_are_within_the_limit_or_none() -> None:
     limit = FrameLimit(lambda: 10)
     assert limit.take("10.0.0.1", 20, 5.0)
     assert not limit.take("10.0.0.1", 11, 6.0)
@@ -26,7 +26,7 @@ def test_those_of_one_read_are_within_the_limit_together() -> None:
     assert limit.take("10.0.0.1", 1, 6.5)
 
 
-def test_what_is_forgotten_makes_no_difference() -> None:
+def test_a_forgotten_address_may_send_no_more_than_before() -> None:
     limit = FrameLimit(lambda: 10)
     assert allowed(limit, "10.0.0.1", 5.0) == 20
     limit.forget(6.0)

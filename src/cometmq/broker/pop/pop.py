@@ -255,8 +255,8 @@ class PopHandler:
         return retries + queues if draw < retries_first else queues + retries
 
     def _popped_ms(self, queues: Iterable[Key], now_ms: int) -> int:
-        """Return the time that a pop in order puts into its handles: later than that of a batch which it
-        replaces unfinished, or a handle of the old batch would be one of the new.
+        """Return the time that a pop in order puts into its handles. It is later than the time of an unfinished
+        batch that the pop replaces; else handles of the old batch would be good for the new one.
         """
         states = map(self._state.table.get, queues)
         orders = [state.order for state in states if state is not None and state.order is not None]

@@ -284,7 +284,7 @@ class Table:
             state.next_offset = state.order.position
             self.changed.add(change.key)
             if state.order.pending:
-                # The others may be visible earlier than those that are acknowledged would have been.
+                # The remaining messages may become visible earlier than the acknowledged ones would have.
                 self.arm(state)
 
     def _order_hidden(self, change: c.OrderHidden) -> None:

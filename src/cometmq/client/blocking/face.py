@@ -160,7 +160,7 @@ class BlockingFace(NamesOptions):
         return self._started_thread().begin(begin)
 
     def _outside(self) -> LoopThread:
-        """Return the loop thread. Raises ClientStateError there, and unless the client runs."""
+        """Return the loop thread. Raises ClientStateError on the loop thread itself, and unless the client runs."""
         thread = self._started_thread()
         thread.check_thread()
         return thread

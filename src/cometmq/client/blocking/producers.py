@@ -26,8 +26,8 @@ class Producer(BlockingClient, of=AsyncProducer):
 
     Use `with` for `async with`, and no `await`. Any thread may call the methods. `send_async` and
     `request_async` return futures of concurrent.futures, and call their callbacks on the loop
-    thread. `send_oneway` may return before the loop has sent the message; if no broker takes the message
-    then, it is logged, and `unsent` has it after the close.
+    thread. `send_oneway` may return before the loop has sent the message; if the loop then cannot send it,
+    the producer logs it, and `unsent` lists it after the close.
     """
 
     @takes(AsyncProducer)

@@ -33,5 +33,5 @@ class ReceivingIteration(AsyncIterator[ReceivedMessage]):
         return self._is_closed()
 
     async def next_list(self) -> list[ReceivedMessage]:
-        """Return the messages of one `receive`, at least one, or none when the consumer closes."""
+        """Return the messages of one `receive`, or an empty list once the consumer closes."""
         return await anext(self._lists, [])

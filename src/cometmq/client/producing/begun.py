@@ -51,7 +51,7 @@ class BegunSend(asyncio.Future[SendResult]):
     def _answered(self, answer: asyncio.Future[RemotingCommand]) -> None:
         if self.done():  # its caller was cancelled
             if not answer.cancelled():
-                answer.exception()  # else asyncio logs that nobody looked at it
+                answer.exception()  # else asyncio logs that nobody has read the error
             return
         attempt = self._attempt
         if not answer.cancelled() and answer.exception() is None:
@@ -60,7 +60,7 @@ class BegunSend(asyncio.Future[SendResult]):
                     answer.result(), attempt.queue, self._outgoing, attempt.address
                 )
             except CometMQError:
-                pass  # the task meets it again, and knows what it means
+                pass  # the task gets the same error, and decides whether to try again
             else:
                 self.set_result(result)
                 self._pending.end(self)

@@ -1,9 +1,9 @@
-"""Take one-way messages from other threads without a wait for the loop.
+"""Take one-way messages from other threads, which do not wait for the loop.
 
-A thread that waits until the loop has sent its message costs four times as much as the send. So it checks and encodes the
-message itself, as errors are the caller's, and puts it in this line; one wake-up of the loop sends all that stand
-there. A message for which the loop would have to wait first (for a route, a connection, or a broker that does not read)
-does not come here: its caller waits.
+To wait until the loop has sent a message costs a thread four times as much as the send. So the thread checks and encodes
+the message itself, because errors of the message are errors of its caller, and puts it in this line. One wake-up of the
+loop sends all messages of the line. A message for which the loop would have to wait first (for a route, a connection, or
+a broker that does not read) does not come here: its caller waits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cometmq.runtime.tasks import TaskOwner
 
 log = get_logger(__name__)
 
-# While so many messages stand in the line, callers wait for the loop. So the line bounds memory, too.
+# While the line has so many messages, callers wait for the loop. So the memory of the line is bounded, too.
 MOST_WAITING: Final = 256
 MOST_BODY_BYTES: Final = 64 * 1024
 
@@ -61,9 +61,9 @@ class OnewayLine:
 
     def put(self, message: Message, post: Post) -> bool:
         """Have the loop send a message, or return False if the caller has to wait for the loop. `post` calls a
-        function there.
+        function on the loop.
 
-        Raises IllegalArgumentError for a message that may not be sent, and what `post` raises.
+        Raises IllegalArgumentError for a message that may not be sent, and the errors of `post`.
         """
         if not isinstance(message, Message) or message.is_unencoded:
             return False
@@ -93,7 +93,7 @@ class OnewayLine:
         return True
 
     async def close(self) -> None:
-        """Send what stands in the line, and wait for it as long as for other sends."""
+        """Send the messages of the line. Note those that have not left after `timeout_s` as lost."""
         self._is_closed = True
         self._send_all()
         if self._late:

@@ -72,14 +72,14 @@ class Pending(TaskOwner):
         self._bytes += size
 
     def end(self, future: asyncio.Future[Any]) -> None:
-        """Count a send no longer that is over, or whose caller was cancelled. Idempotent."""
+        """Stop counting a send that has ended or whose caller was cancelled. Idempotent."""
         size, callback = self._sizes.pop(future, (0, None))
         self._bytes -= size
         if callback is not None:
             _report(callback, future)
 
     def go_on(self, future: asyncio.Future[T], work: Coroutine[Any, Any, T]) -> None:
-        """Run `work`, whose outcome is that of `future`."""
+        """Go on with a send by `work`, and give its outcome to `future`."""
         if self.is_closed:
             work.close()
             future.cancel()
@@ -114,7 +114,7 @@ class Pending(TaskOwner):
                 future.cancel()
             elif (error := task.exception()) is not None:
                 future.set_exception(error)
-                future.exception()  # the callback may be all that looks at it
+                future.exception()  # else asyncio logs it if only the callback reads it
             else:
                 future.set_result(task.result())
         self.end(future)

@@ -282,7 +282,7 @@ class Producer(TracedClient):
     ) -> bool:
         """Have the loop send a one-way message of another thread, or return False if the thread has to wait.
 
-        `post` calls a function on the loop. Raises what `send_oneway` raises.
+        `post` calls a function on the loop. Raises the errors of `send_oneway`.
         """
         self.check_started()
         assert self._oneway_line is not None, "set by start"
@@ -394,7 +394,7 @@ class Producer(TracedClient):
     def _begin_send(
         self, message: Message, timeout_s: float, callback: SendCallback | None
     ) -> BegunSend | None:
-        """Send a message at once, or return None for a message that needs a task: to wait, or to fail.
+        """Send a message at once, or return None if it needs a task because it has to wait, or is refused.
 
         Raises TooManyRequestsError.
         """
@@ -409,7 +409,7 @@ class Producer(TracedClient):
             size = len(message.body)
             pending.check_room(size)
             outgoing = encoder.encode_now(message)
-        except IllegalArgumentError:  # its future has it
+        except IllegalArgumentError:  # the future of the task gets it
             return None
         attempt = None if outgoing is None else sender.begin(outgoing, timeout_s)
         if outgoing is None or attempt is None:

@@ -220,7 +220,7 @@ class Sender:
     def result(
         self, answer: RemotingCommand, queue: MessageQueue, outgoing: Outgoing, address: str
     ) -> SendResult:
-        """Return what an answer says to a send to `queue`. Raises RemoteError, ProtocolError."""
+        """Return the result that an answer gives for a send to `queue`. Raises RemoteError, ProtocolError."""
         result = result_of(answer, queue, outgoing.unique_id, address)
         if self._namespaced:
             return replace(result, queue=self._namespace.unwrap_queue(result.queue))
@@ -229,7 +229,7 @@ class Sender:
     def begin(self, outgoing: Outgoing, timeout_s: float) -> Attempt | None:
         """Send a request at once, or return None if `send` would wait first, or has to note more than the answer.
 
-        The answer is for `send`, or for `result` if it is no failure.
+        Pass the attempt on to `send` if it fails, else its answer to `result`.
         """
         instance = self._instance
         if (
@@ -250,7 +250,7 @@ class Sender:
         began_at = self._loop.time()
         try:
             answer = instance.remoting.begin_call(address, outgoing.command(queue), timeout_s)
-        except CometMQError:  # `send` meets it again, and may have another broker
+        except CometMQError:  # `send` gets the same error, and may have another broker
             return None
         return None if answer is None else Attempt(queue, address, began_at, timeout_s, answer)
 
@@ -263,7 +263,7 @@ class Sender:
             self._on_failure(error, outgoing.topic, broker_name, begun.address, begun.began_at)
             raise
 
-    async def send(  # noqa: C901 - the attempts of a send are read in one go
+    async def send(  # noqa: C901, PLR0912 - the attempts of a send are read in one go
         self,
         outgoing: Outgoing,
         timeout_s: float,

@@ -73,7 +73,7 @@ class Sends:
         if len(given) > 1 and any(map(is_packed, given)):
             raise RefusedError(
                 wire.MESSAGE_CORRUPTED,
-                "a batch has a body that is not valid GZIP; send it plain, in GZIP, or by itself",
+                "a batch has a body that names the encoding GZIP and is not GZIP data; send it plain, in GZIP, or by itself",
             )
         messages = [self._message(each, topic, caller.peer) for each in given]
         await self._check_types(messages, topic)

@@ -18,7 +18,7 @@ class FrameLimit:
 
     def __init__(self, per_second: Callable[[], int]) -> None:
         self._per_second = per_second
-        # For each address how many frames it may send at the moment, and the moment.
+        # By address: how many frames it might still send at a moment, and that moment in seconds.
         self._left: dict[str, tuple[float, float]] = {}
 
     def take(self, network: str, count: int, now_s: float) -> bool:
@@ -30,7 +30,7 @@ class FrameLimit:
         return left >= count
 
     def forget(self, now_s: float) -> None:
-        """Forget the addresses that may send as many as others again."""
+        """Forget the addresses that may send as many frames as an unknown one again."""
         for network, (_, then_s) in list(self._left.items()):
             if now_s - then_s > 2.0:
                 del self._left[network]

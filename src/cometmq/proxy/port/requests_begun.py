@@ -1,4 +1,4 @@
-"""Count the bytes of requests that a connection has begun to send and not finished, and frames that carry none.
+"""Count the bytes of requests that a connection has begun to send and not finished, and its frames without any.
 
 gRPC's library holds such a request in memory, and a client that begins a thousand of them and ends none
 holds a thousand times grpcMaxInboundMessageSize. The library has no limit on their sum, so the relay counts
@@ -24,7 +24,7 @@ _DATA, _HEADERS, _RST_STREAM = 0, 1, 3
 _END_STREAM: Final = 1
 # The cost of an open stream beside the bytes of its request.
 STREAM_BYTES: Final = 256
-# Frames without a part of a request are reported at the latest when there are so many: a read may have 29,000.
+# So many frames without a part of a request are reported before the end of a read, which may have 29,000.
 _MANY_EMPTY: Final = 1_000
 
 

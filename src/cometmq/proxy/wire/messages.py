@@ -102,8 +102,8 @@ def properties_of(
 
 
 def is_packed(message: wire.Message) -> bool:
-    """Return whether a body is stored as it came, with the flag of compressed ones: its encoding is said to be GZIP,
-    but its bytes are zlib's, or others. Java's proxy looks at no body.
+    """Return whether a body is stored unchanged, with the flag of compressed bodies: it names the encoding GZIP, but
+    is zlib data or something else. Java's proxy looks at no body.
     """
     encoding = message.system_properties.body_encoding
     return encoding == wire.GZIP and not message.body.startswith(_GZIP_MAGIC)
