@@ -433,7 +433,6 @@ def test_a_flipped_bit_is_never_delivered_as_if_it_were_whole() -> None:
     body = b"the whole body" * 200
 
     async def second(app: App) -> list[bytes]:
-        assert await app.node.run_in(app.consumer.max_offset(app.queue)) == 2
         try:
             result = await app.node.run_in(app.consumer.pull(app.queue, 1))
         except CometMQError:
@@ -441,18 +440,22 @@ def test_a_flipped_bit_is_never_delivered_as_if_it_were_whole() -> None:
         return [message.body for message in result.messages]
 
     async def story(app: App) -> list[list[bytes]]:
+        bit = 8 * 1500  # in the middle of the second record's body
         await app.send(body)
-        # In the middle of the second record's body. The broker that wrote it has it in memory.
-        app.cluster.flip_bit("broker-a", "commitlog", 8 * 1500)
+        app.cluster.flip_bit("broker-a", "commitlog", bit)
+        # The broker that wrote the record has it in memory.
         received = [await second(app)]
         await app.cluster.restart("broker-a")
         received.append(await second(app))
-        # And back again, which a broker that reads it from its disk sees at once.
-        app.cluster.flip_bit("broker-a", "commitlog", 8 * 1500)
+        # Recovery has ended the log in front of the record.
+        await app.send(body)
+        await app.cluster.restart("broker-a")
+        received.append(await second(app))
+        app.cluster.flip_bit("broker-a", "commitlog", bit)
         received.append(await second(app))
         return received
 
-    assert play(story, properties=SYNC) == [[body], [], [body]]
+    assert play(story, properties=SYNC) == [[body], [], [body], []]
 
 
 # Clocks

@@ -415,7 +415,7 @@ class MessageGetter:
             part = file.absent(place, wanted_end, min(place + ahead * (end - start), limit))
             if part is not None:
                 absent.append(part)
-                # What is read again may be damaged.
+                # The disk may return other bytes than were written.
                 self.distrust(min(end, log_end))
         result.absent = absent
         return end

@@ -58,7 +58,7 @@ def filled(box: Box) -> MessageStore:
 
 
 def written(box: Box) -> MessageStore:
-    """What `filled` returns, before it was opened again."""
+    """Return the store of `filled` before it was opened again."""
     store = box.open()
     for number in range(COUNT):
         put(store, body(number), topic="orders", tags="a")
