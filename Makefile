@@ -23,7 +23,7 @@ SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 # module that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help compiled demo test check interop console-test screenshots spark spark-suite spark-kills spark-versions bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-proxy bench-clients bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
+.PHONY: help compiled demo test check interop console-test screenshots spark spark-suite spark-kills spark-versions spark-clusters bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-proxy bench-clients bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -125,11 +125,18 @@ spark-kills: $(SPARK_READY)
 	@$(VENV)-spark/bin/python scripts/store-jar --optional
 	@$(SPARK_KILLS)
 
-spark-versions: $(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY) ## Sources and sink on the older versions of PySpark, and through Spark Connect; tables by Spark's runtimes; HDFS
+spark-versions: $(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY) ## Sources and sink on the older versions of PySpark, and through Spark Connect; tables by Spark's runtimes; HDFS; files for Kubernetes
 	@$(VENV)-spark/bin/python scripts/store-jar --optional
 	@PYTHONPATH=$(abspath $(VENV)-spark-4.1) $(VENV)-spark/bin/python -m tests.spark.spark_tables --get
 	@$(VENV)-spark/bin/python -m tests.spark.hdfs
-	@COMETMQ_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(VENV)-spark/bin/python -m pytest -q tests/spark/test_versions.py tests/spark/test_spark_tables.py tests/spark/test_archive_hdfs.py --timeout 900 -n 2 --dist worksteal $(ARGS)
+	@$(VENV)-spark/bin/python -m tests.spark.spark_operator
+	@COMETMQ_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(VENV)-spark/bin/python -m pytest -q tests/spark/test_versions.py tests/spark/test_spark_tables.py tests/spark/test_archive_hdfs.py tests/spark/test_kubernetes.py --timeout 900 -n 2 --dist worksteal $(ARGS)
+
+# Three minutes of a processor: not in CI.
+spark-clusters: $(SPARK_READY) ## The commands of docs/spark-clusters.md on Spark's standalone cluster, and on Hadoop's small one
+	@$(VENV)-spark/bin/python scripts/store-jar --optional
+	@$(VENV)-spark/bin/python -m tests.spark.hdfs
+	@COMETMQ_CLUSTERS=true $(VENV)-spark/bin/python -m pytest -q tests/spark/test_clusters.py --timeout 900 $(ARGS)
 
 bench: compiled ## The send path beside the Java broker; rewrites benchmarks/README.md (about 10 minutes)
 	@$(BIN)/python -m benchmarks.send_path $(ARGS)

@@ -713,9 +713,8 @@ async def two_cold_pulls(stage: Stage) -> Answers:
     peer = await stage.peer()
     assert (await peer.ask(Code.SEND_MESSAGE, send("old"), b"old")).code == 0
     store = stage.broker.store
-    store._getter.opened(
-        store.commit_log.end
-    )  # as after a restart, which would cut the other client
+    # As after a restart, which would cut the other client.
+    store._getter.distrust(store.commit_log.end)
     disk = stage.cluster.node(stage.cluster.nodes.brokers[0]).disk
     disk.cold_share = 1.0
     frames = [peer.frame(Code.PULL_MESSAGE, pull_ext("old", queueOffset=0)) for _ in range(2)]

@@ -594,7 +594,7 @@ async def test_a_client_that_begins_requests_and_ends_none_is_closed_while_other
 async def test_a_client_that_floods_frames_is_closed_while_others_are_served(
     limit: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Frames beyond the limit are not passed on, and another connection of the address does not help the client."""
+    """The proxy passes on nothing beyond the limit, which holds for all connections of an address together."""
     # The other client sends some frames, too.
     monkeypatch.setattr(front_config, limit, 10)
     ping = frame(6, 0, 0, b"question")

@@ -1,6 +1,6 @@
 """Run Hadoop's own small HDFS: a name node and a data node in one Java process, on loopback ports.
 
-`python -m tests.spark.hdfs` gets its jars by Maven before the tests run (`make spark-versions`): 57 MB.
+`python -m tests.spark.hdfs` gets its jars by Maven before the tests run (`make spark-versions`): 67 MB.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.spark.hadoop_aws import ROOT, hadoop_version
 from tests.spark.processes import PLAIN_QUICK_JAVA
 from tests.waits import JVM_WAIT_S, eventually
 
-_FOLDER: Final = ROOT / ".cache" / "hdfs"
+_FOLDER: Final = ROOT / ".cache" / "hadoop"
 _ALONE: Final = ("*:*",)
 
 
@@ -40,6 +40,8 @@ def fetch() -> None:
         Artifact("commons-logging", "commons-logging", "1.3.5", _ALONE),
         # HDFS checks its own directory by this library.
         Artifact("org.junit.jupiter", "junit-jupiter-api", "5.11.4"),
+        # YARN makes certificates for the pages of applications.
+        Artifact("org.bouncycastle", "bcpkix-jdk18on", "1.80"),
     ]
     try:
         get_jars(wanted, _FOLDER / version)

@@ -1,4 +1,6 @@
-"""Catalogs with a server, for the tables of archives in S3: Glue (by moto) and REST (Iceberg's own server)."""
+"""Catalogs with a server, for the tables of archives in S3: Glue (by moto), REST (Iceberg's own server) and Hive
+(its metastore, which PySpark brings).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.spark import iceberg_rest
+from tests.spark import hive_metastore, iceberg_rest
 from tests.spark.bucket import KEY, REGION, SECRET, Bucket, access_to, client_of, require, server
 from tests.spark.table_archives import ORDERS, MadeArchive
 from tests.spark.test_published_tables import AFTER, changes_of_all_kinds
@@ -34,7 +36,7 @@ def endpoint() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["glue", "rest"])
+@pytest.fixture(params=["glue", "rest", "hive"])
 def catalog(
     request: pytest.FixtureRequest,
     endpoint: str,
@@ -54,6 +56,12 @@ def catalog(
         }
         configure(monkeypatch, settings)
         yield "glue"
+        return
+    if request.param == "hive":
+        with hive_metastore.hive_metastore(tmp_path, endpoint, WAREHOUSE) as uri:
+            settings = {"TYPE": "hive", "URI": uri, "HIVE__HIVE2_COMPATIBLE": "true"}
+            configure(monkeypatch, settings)
+            yield "hive"
         return
     require(bool(iceberg_rest.jars()), "needs jars of Iceberg's REST catalog, got by `make spark`")
     with iceberg_rest.rest_catalog(tmp_path, endpoint, WAREHOUSE) as url:

@@ -169,7 +169,8 @@ class HadoopFiles(RemoteFiles):
         stream.close()
 
     def _rename_into_place(self, path: str, data: bytes, how: str) -> None:
-        target = self._path(path)
+        # A context takes no path without an authority, such as hdfs:///archive.
+        target = self._fs.makeQualified(self._path(path))
         token = SYSTEM_RANDOMNESS.token_hex(8)
         hidden = self._jvm.org.apache.hadoop.fs.Path(
             target.getParent(), f".{target.getName()}.{token}"

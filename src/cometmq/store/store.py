@@ -292,7 +292,7 @@ class MessageStore:
             raise
         self._look_at_ends(recovery)
         self.is_after_crash = not recovery.clean
-        self._getter.opened(recovery.end)
+        self._getter.own_from = recovery.end
         self.recovered_bytes = recovery.end - recovery.start
         self.recovery_s = self._monotonic() - began_s
         self.index.open(clean=recovery.clean, known=self._ledger.index)
@@ -654,6 +654,14 @@ class MessageStore:
         if unit is None or unit == NO_MESSAGE:
             return -1
         return self.commit_log.store_timestamp_at(unit.physical_offset)
+
+    @property
+    def own_from(self) -> int:
+        """The commit-log offset from which on a read may find records as this process wrote them,
+        because memory is taken to have them. All others come from the disk: a get compares them with
+        their units.
+        """
+        return self._getter.own_from
 
     def record_at(self, physical_offset: int) -> memoryview | None:
         """Return the record that begins at a commit-log offset; None when none can begin there."""
@@ -1085,6 +1093,8 @@ class MessageStore:
                 "repair the disk and restart the broker"
             )
             self.refusals.set(RefusalCause.DISK_FAILED, StoreClosedError(text))
+            # The kernel may drop pages that it could not write, and read old bytes in their place.
+            self._getter.distrust(self.commit_log.end)
             if not is_lost:
                 log.error("the disk failed, the store takes no more messages", error=str(error))
                 return

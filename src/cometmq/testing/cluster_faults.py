@@ -264,7 +264,8 @@ class ClusterFaults:
         """Flip a bit of what a node's disk holds under `path`, relative to its store.
 
         `offset` counts the bits of the files there, one file after the other, and begins again
-        behind the last.
+        behind the last. A running broker has the bytes in memory that it has written since its start: among
+        those it finds the bit after its next start.
         """
         self._virtual.flip_bit(node, path, offset)
 

@@ -4,6 +4,7 @@ log.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 import structlog
 from tests.unit.store.store_box import LOG_FILE, Box, QuickDisk, bodies, put, records
 
-from cometmq.errors import StoreBusyError
+from cometmq.errors import StoreBusyError, StoreError
 from cometmq.model.java.hashing import java_hash
 from cometmq.model.names import LMQ_PREFIX
 from cometmq.protocol.codes import ResponseCode
+from cometmq.protocol.messages.record import decode_records
 from cometmq.store.get import GetStatus
 from cometmq.store.offline.repair import check
 from cometmq.store.queues import queue_mender
@@ -50,7 +52,13 @@ def body(number: int) -> bytes:
 
 def filled(box: Box) -> MessageStore:
     """Two topics whose records alternate, each message tagged `a`. Queue 1 of the second is as far
-    as queue 0 of the first."""
+    as queue 0 of the first. The store was opened since, so it has written none of them itself."""
+    written(box).close()
+    return box.open()
+
+
+def written(box: Box) -> MessageStore:
+    """Return the store of `filled` before it was opened again."""
     store = box.open()
     for number in range(COUNT):
         put(store, body(number), topic="orders", tags="a")
@@ -355,3 +363,132 @@ def test_a_light_queue_is_not_measured_by_the_records_of_other_topics(big_box: B
         light.put(*store.queue("orders", 0).unit(offset))  # type: ignore[misc]  # a unit is a tuple of the length that put wants
     assert [r.body for r in records(store, topic=f"{LMQ_PREFIX}device")] == [body(2), body(5)]
     assert (store.mender.mended_count, store.mender.lost_count) == (0, 0)
+
+
+# -- what this process has written itself --
+
+
+def serves_what_the_unit_says(box: Box, store: MessageStore, offset: int) -> bool:
+    """Let the unit at `offset` point at the record of the other topic behind its own, and say whether a
+    pull that begins in front of it serves that record. Mend the unit again.
+    """
+    good = unit_bytes(box, offset)
+    place, size, code = UNIT.unpack(good)
+    overwrite(unit_file(box), offset * UNIT_SIZE, UNIT.pack(place + size, size, code))
+    (served,) = store.get("orders", 0, offset, 1).slices
+    assert bytes(served) == bytes(store.record_at(place) or b"")
+    overwrite(unit_file(box), offset * UNIT_SIZE, UNIT.pack(place + size, size, code))
+    result = store.get("orders", 0, offset - 1, 2)
+    overwrite(unit_file(box), offset * UNIT_SIZE, good)
+    topics = [each.topic for data in result.slices for each in decode_records(data)]
+    assert topics[0] == "orders"
+    return "stocks" in topics
+
+
+def test_what_a_process_wrote_is_compared_once_it_was_opened_again(big_box: Box) -> None:
+    store = written(big_box)
+    assert serves_what_the_unit_says(big_box, store, 5)
+    store.close()
+    assert not serves_what_the_unit_says(big_box, big_box.open(), 5)
+
+
+def test_an_old_unit_that_points_at_a_new_record_is_repaired(big_box: Box) -> None:
+    store = filled(big_box)
+    good = all_units(big_box)[: COUNT * UNIT_SIZE]
+    for number in range(COUNT, 2 * COUNT):
+        put(store, body(number), topic="orders", tags="a")
+        put(store, body(number), topic="stocks", queue_id=1, tags="a")
+    everything = [body(number) for number in range(2 * COUNT)]
+    new = [UNIT.unpack(all_units(big_box)[at * UNIT_SIZE :][:UNIT_SIZE]) for at in (COUNT, 20)]
+    for offset in (0, 5, COUNT - 1):
+        for unit in new:
+            overwrite(unit_file(big_box), offset * UNIT_SIZE, UNIT.pack(*unit))
+            assert bodies(store) == everything
+            overwrite(unit_file(big_box), offset * UNIT_SIZE, UNIT.pack(*unit))
+            result = store.get("orders", 0, offset, 32)
+            assert [r.body for data in result.slices for r in decode_records(data)] == everything[
+                offset:
+            ]
+            assert all_units(big_box)[: COUNT * UNIT_SIZE] == good
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        (-1, 256, 97),
+        (1 << 62, 256, 97),
+        (COUNT * 512 - 200, 256, 97),  # its end is not written yet
+        (5 * 512, 0, 97),
+        (5 * 512, -1, 97),
+        (5 * 512, 1 << 20, 97),
+        (-1, -1, -1),
+    ],
+)
+def test_a_unit_that_no_process_writes_is_repaired_at_once(
+    big_box: Box, unit: tuple[int, int, int]
+) -> None:
+    store = written(big_box)
+    good = unit_bytes(big_box, 5)
+    overwrite(unit_file(big_box), 5 * UNIT_SIZE, UNIT.pack(*unit))
+    assert bodies(store) == expected()
+    assert unit_bytes(big_box, 5) == good
+
+
+class ForgetfulDisk(QuickDisk):
+    """Its pages are in memory as long as `remembers` says so; a sync fails when `fails` does."""
+
+    remembers = True
+    fails = False
+
+    def is_cached(self, mapping: mmap.mmap, start: int, end: int) -> bool:
+        return self.remembers and super().is_cached(mapping, start, end)
+
+    def sync(self, path: Path) -> None:
+        if self.fails:
+            raise StoreError(f"{path} cannot be synced: a test forbids it")
+
+
+def test_what_memory_has_dropped_is_compared_again(make_box: Callable[..., Box]) -> None:
+    disk = ForgetfulDisk()
+    box = make_box(
+        mapped_file_size_commit_log=1 << 26,
+        mapped_file_size_consume_queue=6400,
+        max_message_size=1 << 23,
+        disk=disk,
+    )
+    store = written(box)
+    behind = store.commit_log.end
+    for _ in range(6):
+        put(store, bytes(6 << 20), topic="large")
+    assert serves_what_the_unit_says(box, store, 5)
+    disk.remembers = False
+    assert store.get("large", 0, 0, 32, may_block=False).status is GetStatus.NOT_IN_MEMORY
+    disk.remembers = True
+    assert behind < store.own_from < store.commit_log.end
+    assert not serves_what_the_unit_says(box, store, 5)
+
+
+def test_everything_is_compared_again_when_the_disk_has_failed(
+    make_box: Callable[..., Box],
+) -> None:
+    disk = ForgetfulDisk()
+    box = make_box(
+        mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=6400, disk=disk
+    )
+    store = written(box)
+    assert serves_what_the_unit_says(box, store, 5)
+    disk.fails = True
+    with pytest.raises(StoreError):
+        store.flush_commit_log()
+    assert not serves_what_the_unit_says(box, store, 5)
+    store.abandon()
+
+
+def test_without_memory_for_messages_every_unit_is_compared(make_box: Callable[..., Box]) -> None:
+    box = make_box(
+        mapped_file_size_commit_log=1 << 16,
+        mapped_file_size_consume_queue=6400,
+        access_message_in_memory_max_ratio=0,
+        disk=QuickDisk(),
+    )
+    assert not serves_what_the_unit_says(box, written(box), 5)

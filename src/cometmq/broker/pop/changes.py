@@ -134,6 +134,8 @@ class OrderSnapshot(Change, tag=13, frozen=True):
     done: list[int]
     later: dict[int, int]
     attempt_id: str
+    # 0 in records of older versions: the same as `popped_ms`.
+    first_popped_ms: int = 0
 
 
 AnyChange = (

@@ -26,14 +26,19 @@ class Ordered:
     `offsets` begins with the first message that is not acknowledged, and `counts` says for each how often it had
     been handed out before. `done` has the acknowledged messages behind the first one that is not. `later` counts
     how often messages behind the batch were handed out, by earlier and larger batches.
+
+    A client that has lost an answer repeats its attempt, and gets the batch again, perhaps more or fewer messages. All
+    answers of an attempt are one batch: it keeps the messages of each, and handles of each of them are good. Answers
+    may come late, and requests in another order than they were sent: by a new connection before those of the old one.
     """
 
     __slots__ = (
-        "attempt_id", "counts", "done", "later", "next_offset", "offsets", "popped_ms", "until",
+        "attempt_id", "counts", "done", "first_popped_ms", "later", "next_offset", "offsets", "popped_ms", "until",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.popped_ms = 0
+        # When the attempt popped first, and last.
+        self.first_popped_ms = self.popped_ms = 0
         self.attempt_id = ""
         self.offsets: list[int] = []
         self.until: list[int] = []
@@ -86,9 +91,12 @@ class Ordered:
         attempt_id: str,
         counts: Sequence[int],
     ) -> None:
-        """Replace the batch. A message that was acknowledged behind one that was not is in flight again if it is
-        in the batch, as in Java.
+        """Replace the batch, or add to it if its attempt is repeated. A message that was acknowledged behind one
+        that was not is in flight again if it is in a new batch, as in Java.
         """
+        if attempt_id and attempt_id == self.attempt_id and self.pending:
+            self._repeat(offsets, popped_ms, until_ms, next_offset, counts)
+            return
         self.done.difference_update(offsets)
         handed_out = {at: count + 1 for at, count in zip(self.offsets, self.counts, strict=True)}
         self.later = {
@@ -96,7 +104,8 @@ class Ordered:
             for offset, count in (self.later | handed_out).items()
             if offset >= next_offset and offset not in self.done
         }
-        self.popped_ms, self.attempt_id = popped_ms, attempt_id
+        self.first_popped_ms = self.popped_ms = popped_ms
+        self.attempt_id = attempt_id
         self.offsets, self.counts = list(offsets), list(counts)
         self.until = [until_ms] * len(self.offsets)
         self.next_offset = next_offset
@@ -106,7 +115,7 @@ class Ordered:
         """Say what an acknowledgement of a message that was popped at that time does."""
         if not self.offsets or offset not in self.offsets:
             return Acknowledged.NOT_IN_FLIGHT
-        if popped_ms != self.popped_ms:
+        if not self.first_popped_ms <= popped_ms <= self.popped_ms:
             return Acknowledged.POPPED_AGAIN
         return Acknowledged.DONE
 
@@ -119,6 +128,30 @@ class Ordered:
         """Hide a message of the batch until another time."""
         if offset in self.offsets:
             self.until[self.offsets.index(offset)] = until_ms
+
+    def _repeat(
+        self,
+        offsets: Sequence[int],
+        popped_ms: int,
+        until_ms: int,
+        next_offset: int,
+        counts: Sequence[int],
+    ) -> None:
+        """Hand the batch out again, to the same attempt. Messages that only an earlier answer had stay in it."""
+        batch = {
+            at: (until, count)
+            for at, until, count in zip(self.offsets, self.until, self.counts, strict=True)
+        }
+        batch |= {at: (until_ms, count) for at, count in zip(offsets, counts, strict=True)}
+        self.offsets = sorted(batch)
+        self.until = [batch[at][0] for at in self.offsets]
+        self.counts = [batch[at][1] for at in self.offsets]
+        # A clock that was set back does not make the handles of earlier answers bad.
+        self.first_popped_ms = min(self.first_popped_ms, popped_ms)
+        self.popped_ms = max(self.popped_ms, popped_ms)
+        self.next_offset = max(self.next_offset, next_offset)
+        self.later = {at: count for at, count in self.later.items() if at >= self.next_offset}
+        self._forget_done()
 
     def _forget_done(self) -> None:
         """Go on to the first message that is not acknowledged."""

@@ -9,7 +9,7 @@ Longer than 500 lines: all of them read the same queues, and wait in the same wa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -176,23 +176,18 @@ class PopHandler:
             self._wait(connection, request, waiter, State.FILTERS)
             return None
         is_order = bool(header.order)
-        queues = [
-            (header.consumer_group, name, queue_id)
-            for name, queue_id in self._queues(
-                header.consumer_group, topic, header.queue_id, is_order=is_order
-            )
-        ]
-        now_ms = self._clock.now_ms()
         found = Found(
-            self._popped_ms(queues, now_ms) if is_order else now_ms,
+            self._clock.now_ms(),
             header.invisible_time,
             ORDER_QUEUE if is_order else 0,
             self._config.broker_name,
             keeps_topic=self._config.pop_response_return_actual_retry_topic,
         )
         may_block = waiter is not None and waiter.reads >= _MOST_READS
-        for key in queues:
-            self._read(header, key, wanted, found, now_ms, may_block)
+        for name, queue_id in self._queues(
+            header.consumer_group, topic, header.queue_id, is_order=is_order
+        ):
+            self._read(header, (header.consumer_group, name, queue_id), wanted, found, may_block)
         end = self._state.write(*found.changes) if found.changes else 0
         if found.count:
             for key, last_offset in found.ends:
@@ -254,21 +249,12 @@ class PopHandler:
         )
         return retries + queues if draw < retries_first else queues + retries
 
-    def _popped_ms(self, queues: Iterable[Key], now_ms: int) -> int:
-        """Return the time that a pop in order puts into its handles. It is later than the time of an unfinished
-        batch that the pop replaces; else handles of the old batch would be good for the new one.
-        """
-        states = map(self._state.table.get, queues)
-        orders = [state.order for state in states if state is not None and state.order is not None]
-        return max([now_ms, *(order.popped_ms + 1 for order in orders if order.pending)])
-
     def _read(
         self,
         header: PopMessageRequestHeader,
         key: Key,
         wanted: MessageFilter,
         found: Found,
-        now_ms: int,
         may_block: bool,
     ) -> None:
         """Add what a pop takes of one queue."""
@@ -277,7 +263,7 @@ class PopHandler:
         order: Ordered | None = None
         if header.order:
             order = Ordered() if state is None else state.batch()
-            if order.is_blocked(now_ms, header.attempt_id or ""):
+            if order.is_blocked(found.popped_ms, header.attempt_id or ""):
                 return
         end = self._store.max_offset(key[1], key[2])
         if position == end:
@@ -306,11 +292,11 @@ class PopHandler:
             )
         elif result.status is not GetStatus.NOT_IN_MEMORY and result.next_begin_offset != position:
             # Nothing that the group wants, but the next pop need not look at it again.
-            popped_ms, next_offset = found.popped_ms, result.next_begin_offset
+            now_ms, next_offset = found.popped_ms, result.next_begin_offset
             found.changes.append(
-                c.Popped(key, popped_ms, popped_ms, next_offset, [])
+                c.Popped(key, now_ms, now_ms, next_offset, [])
                 if order is None
-                else c.OrderPopped(key, popped_ms, popped_ms, next_offset, [], [], "")
+                else c.OrderPopped(key, now_ms, now_ms, next_offset, [], [], "")
             )
         found.rest += max(result.max_offset - result.next_begin_offset, 0)
 

@@ -311,6 +311,7 @@ class Table:
         state = self._state(change.key)
         order = state.order = Ordered()
         order.popped_ms, order.next_offset = change.popped_ms, change.next_offset
+        order.first_popped_ms = change.first_popped_ms or change.popped_ms
         order.offsets, order.until = list(change.offsets), list(change.until)
         order.counts, order.done = list(change.counts), set(change.done)
         order.later, order.attempt_id = dict(change.later), change.attempt_id
@@ -344,4 +345,5 @@ def _order_snapshot(key: Key, order: Ordered) -> c.OrderSnapshot:
         sorted(order.done),
         order.later,
         order.attempt_id,
+        order.first_popped_ms,
     )

@@ -47,7 +47,7 @@ from cometmq.filtering.tags import TagMatcher, build_subscription, is_tag_type, 
 from cometmq.model.group import SubscriptionGroupConfig
 from cometmq.model.names import is_retry_topic
 from cometmq.model.route import MASTER_ID
-from cometmq.model.subscription import EXPRESSION_SQL92, SubscriptionData
+from cometmq.model.subscription import EXPRESSION_SQL92, SUB_ALL, SubscriptionData
 from cometmq.model.sysflag import (
     PERM_READ,
     PULL_COMMIT_OFFSET,
@@ -78,6 +78,8 @@ _CODES: Final = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
+# Tag expressions of a pull that select every message.
+_ALL: Final = (SUB_ALL, "", None)
 # Cost of one unit of a consume queue that a filter looked at, in units of WorkBudget.
 _UNIT_COST: Final = 100
 # A Java consumer whose queues change sends pulls with a new version of its subscription beside the
@@ -508,6 +510,8 @@ class PullHandler:
         matches: TagMatcher | None = None
         weight = 0
         if header.sys_flag & PULL_SUBSCRIPTION:
+            if header.subscription in _ALL and is_tag_type(header.expression_type):
+                return EVERYTHING  # what follows would come to the same
             try:
                 subscription = build_subscription(
                     header.topic, header.subscription, header.expression_type

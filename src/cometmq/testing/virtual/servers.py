@@ -12,6 +12,7 @@ from cometmq.errors import CometMQError
 from cometmq.namesrv.config import namesrv_configs
 from cometmq.namesrv.server import NameServer
 from cometmq.runtime.surroundings import files_of
+from cometmq.store.queues.consume_queue import UNIT, UNIT_SIZE
 from cometmq.testing.accounts import access_properties
 from cometmq.testing.faults import Damage
 from cometmq.testing.servers import (
@@ -55,6 +56,10 @@ class VirtualServers:
         self._plan = plan
         self._names = plan.name_server_names()
         self._running: dict[str, Broker | NameServer] = {}
+        # Flipped bits of each server's disk that its next process reads: file and offset in bits.
+        self._flipped: dict[str, list[tuple[Path, int]]] = {}
+        # Servers that are being started or stopped.
+        self._changing: set[str] = set()
         self._starting: set[str] = set()
         self.places = BrokerPlaces(plan)
         self.servers: dict[str, Broker | NameServer] = {}
@@ -109,6 +114,7 @@ class VirtualServers:
         server = self._running.pop(name, None)
         if server is not None:
             self.resume(name)
+            self._changing.add(name)
             try:
                 await self.node(name).run_in(server.close())
             except NodeKilledError:
@@ -117,6 +123,8 @@ class VirtualServers:
                 # As a process that ends with an error: a disk that failed takes no last writes.
                 self.world.record(f"stopped with an error: {error}", name)
                 self.kill(name)
+            finally:
+                self._changing.discard(name)
 
     async def start_server(self, name: str) -> None:
         """Start a server that does not run, on a new node if the former one was killed."""
@@ -171,13 +179,18 @@ class VirtualServers:
         defaults |= access_properties(home, self._plan.accounts, files_of(node.disk))
         properties = {**self.places.properties(name, defaults), "listenPort": str(_BROKER_PORT)}
         configs = broker_configs(properties, source="properties")
+        self._read_flipped(name)
 
         async def started() -> Broker:
             broker = Broker(*configs, disk=node.disk)
             await broker.start()
             return broker
 
-        self._running[name] = server = await node.run_in(started())
+        self._changing.add(name)
+        try:
+            self._running[name] = server = await node.run_in(started())
+        finally:
+            self._changing.discard(name)
         return server
 
     # Faults of nodes
@@ -233,22 +246,52 @@ class VirtualServers:
             disk.damage(path, _DAMAGES[how])
 
     def flip_bit(self, name: str, path: str, offset: int) -> None:
-        """Flip a bit of the files below `path`, which is relative to the store of a node.
+        """Flip a bit on the disk of a node, in the files below `path`, which is relative to its store.
 
         `offset` counts the bits of what was written to them, and goes on with the first file behind
-        the last one.
+        the last one. As with any disk, a process finds in memory what it has written itself: the next
+        one reads the flipped bit.
         """
         disk = self.node(name).disk
-        sizes = list(_written(disk, self.directory / name / path))
-        bits = 8 * sum(size for _, size in sizes)
+        written = list(_written(disk, self.directory / name / path))
+        bits = 8 * sum(len(data) for _, data in written)
         if bits == 0:
             raise ValueError(f"{name} has written nothing below {path} yet")
         offset %= bits
-        for file, size in sizes:
-            if offset < 8 * size:
-                disk.flip_bit(file, offset // 8, offset % 8)
+        for file, data in written:
+            if offset < 8 * len(data):
+                if self._is_in_memory(name, file, data, offset // 8):
+                    self._flipped.setdefault(name, []).append((file, offset))
+                else:
+                    disk.flip_bit(file, offset // 8, offset % 8)
                 return
-            offset -= 8 * size
+            offset -= 8 * len(data)
+
+    def _is_in_memory(self, name: str, file: Path, data: bytes, position: int) -> bool:
+        """Say whether the running broker, if there is one, has or may have written the byte at `position`
+        of a file of its log or of a queue, so that memory has it.
+        """
+        broker = self._running.get(name)
+        if not isinstance(broker, Broker):
+            return name in self._changing
+        if "commitlog" in file.parts:
+            return int(file.name) + position >= broker.store.own_from
+        if "consumequeue" in file.parts:
+            start = position - position % UNIT_SIZE
+            place, _, _ = UNIT.unpack(data[start : start + UNIT_SIZE].ljust(UNIT_SIZE, b"\0"))
+            return bool(place >= broker.store.own_from)
+        return False
+
+    def _read_flipped(self, name: str) -> None:
+        """Let the next process of a server read the bits that were flipped while the last one had them in
+        memory, as far as the disk still has those bytes.
+        """
+        disk = self.node(name).disk
+        with disk.at_peace():
+            for file, bit in self._flipped.pop(name, []):
+                for _, data in _written(disk, file):
+                    if bit < 8 * len(data):
+                        disk.flip_bit(file, bit // 8, bit % 8)
 
 
 def _other_digit(data: bytearray) -> bytearray:
@@ -265,10 +308,12 @@ _DAMAGES: Final[dict[Damage, Callable[[bytearray], bytearray]]] = {
 }
 
 
-def _written(disk: VirtualDisk, path: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the files at or below `path` that are not all zero, each with the end of its bytes."""
+def _written(disk: VirtualDisk, path: Path) -> Iterator[tuple[Path, bytes]]:
+    """Yield the files at or below `path` that are not all zero, each with its bytes up to the last one
+    that is not.
+    """
     if disk.is_directory(path):
         for name in disk.names(path):
             yield from _written(disk, path / name)
     elif disk.size(path) is not None and (data := disk.read(path).rstrip(b"\0")):
-        yield path, len(data)
+        yield path, data
