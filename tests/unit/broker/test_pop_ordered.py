@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cometmq.broker.pop.ordered import Acknowledged, Ordered
+from cometmq.broker.pop.ordered import MOST_OF_ATTEMPT, Acknowledged, Ordered
 
 SECOND = 1_000
 
@@ -99,3 +99,25 @@ def test_a_group_that_pops_without_order_gets_nothing_that_it_acknowledged_in_or
     order.acknowledge(7)
     order.pop([5], 2 * SECOND, 3 * SECOND, 6, "", [1])
     assert order.handed_out_end == 8
+
+
+def test_a_repeated_attempt_keeps_the_messages_and_handles_of_its_earlier_answers() -> None:
+    order = popped(5, 6, 7, at_ms=10, attempt_id="one")
+    order.acknowledge(6)
+    order.pop([5], 20, 20 + SECOND, 6, "one", [0])
+    assert order.offsets == [5, 6, 7]
+    assert order.pending == [5, 7]
+    assert order.until == [20 + SECOND, 10 + SECOND, 10 + SECOND]
+    assert {order.check(7, at_ms) for at_ms in (10, 20)} == {Acknowledged.DONE}
+    assert {order.check(7, at_ms) for at_ms in (9, 21)} == {Acknowledged.POPPED_AGAIN}
+    order.pop([5, 6, 7, 8], 30, 30 + SECOND, 9, "two", [1, 1, 1, 0])
+    assert order.check(5, 20) is Acknowledged.POPPED_AGAIN
+
+
+def test_a_repeated_attempt_does_not_make_a_batch_of_any_size() -> None:
+    """As with a filter that differs each time."""
+    order = popped(0, attempt_id="one")
+    for number in range(1, 1_000):
+        order.pop([0, number], number, number + SECOND, number + 1, "one", [0, 0])
+        assert len(order.offsets) <= MOST_OF_ATTEMPT
+    assert order.pending[0] == 0

@@ -10,6 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from enum import Enum, auto
+from typing import Final
+
+# Messages that the batch of a repeated attempt has at most. Beyond, as if a client repeated one attempt with ever other
+# filters, the last answer replaces the batch, as each does in Java.
+MOST_OF_ATTEMPT: Final = 128
 
 
 class Acknowledged(Enum):
@@ -94,7 +99,8 @@ class Ordered:
         """Replace the batch, or add to it if its attempt is repeated. A message that was acknowledged behind one
         that was not is in flight again if it is in a new batch, as in Java.
         """
-        if attempt_id and attempt_id == self.attempt_id and self.pending:
+        is_repeated = bool(attempt_id and attempt_id == self.attempt_id and self.pending)
+        if is_repeated and len(self.offsets) + len(offsets) <= MOST_OF_ATTEMPT:
             self._repeat(offsets, popped_ms, until_ms, next_offset, counts)
             return
         self.done.difference_update(offsets)

@@ -21,6 +21,8 @@ from cometmq.remoting.connection import Connection
 
 # The interval at which connections are looked at while messages wait.
 LOOK_INTERVAL_S: Final = 0.01
+# So many messages that no connection took are kept, the latest ones. The log has a line for each.
+MOST_REFUSED: Final = 1_024
 
 
 class _Line:
@@ -51,7 +53,7 @@ class Oneways:
         # Messages whose connection broke before they were known to have left.
         self._lost: list[Message] = []
         # Messages that no connection took.
-        self._refused: list[Message] = []
+        self._refused: deque[Message] = deque(maxlen=MOST_REFUSED)
         self._look: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 

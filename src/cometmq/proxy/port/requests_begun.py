@@ -131,7 +131,7 @@ class RequestsBegun:
         self._stream = stream & 0x7FFF_FFFF
         if self._kind in (_DATA, _HEADERS):
             self._ends = bool(flags & _END_STREAM)
-            if not self._left and not self._ends:
+            if self._left < (_PREFIX_BYTES if self._kind == _DATA else 1):
                 self._empty += 1
         else:
             self._ends = self._kind == _RST_STREAM

@@ -106,7 +106,8 @@ def is_packed(message: wire.Message) -> bool:
     is zlib data or something else. Java's proxy looks at no body.
     """
     encoding = message.system_properties.body_encoding
-    return encoding == wire.GZIP and not message.body.startswith(_GZIP_MAGIC)
+    body = message.body
+    return encoding == wire.GZIP and bool(body) and not body.startswith(_GZIP_MAGIC)
 
 
 def body_of(message: wire.Message, settings: ProxySettings) -> bytes:
