@@ -755,8 +755,10 @@ async def test_what_a_broker_that_is_away_knows_stays_unknown(
         """Close without unregistering, like a broker that is killed."""
 
     monkeypatch.setattr(Registration, "_unregister", keep_silent)
+    stored: dict[str, str] = {}
     for number in range(8):
-        await producer.send(Message("orders", b"x", keys=[f"o-{number}"]))
+        sent = await producer.send(Message("orders", b"x", keys=[f"o-{number}"]))
+        stored[sent.queue.broker_name] = sent.msg_id
     async with pushed(cluster, tool) as (each, client_id):
         await until(lambda: len(each.got) == 8)
         await cluster.stop_broker("broker-b")
@@ -771,7 +773,12 @@ async def test_what_a_broker_that_is_away_knows_stays_unknown(
             answer = await client.admin(name, **fields)
             assert answer.status.code == wire.MULTIPLE_RESULTS, (name, answer.status)
             assert "broker-b" in answer.status.message, name
-        for name, fields in UNKNOWN.items():
+        # A message of the broker that is here is found.
+        asked: dict[str, Any] = {"group": GROUP, "topic": TOPIC, "client_id": client_id}
+        ok(await client.admin("VerifyMessage", message_id=stored["broker-a"], **asked))
+        asked["message_id"] = stored["broker-b"]
+        unknown = {**UNKNOWN, "VerifyMessage": asked}
+        for name, fields in unknown.items():
             answer = await client.admin(name, **fields)
             assert answer.status.code not in (wire.OK, wire.MULTIPLE_RESULTS), name
             assert "broker-b" in answer.status.message, name

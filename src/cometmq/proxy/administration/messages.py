@@ -88,7 +88,14 @@ async def verify_message(
     """Have one member consume a stored message once, outside its queues."""
     group, topic = group_of(request.group), topic_of(request.topic)
     client_id = client_id_of(request.client_id)
-    found = await parts.messages.find(request.message_id, topic)
+    # One broker that has the message is enough.
+    inquiry = Inquiry()
+    found = await inquiry.partly(parts.messages.find(request.message_id, topic), _joined)
+    if not found and inquiry.notes:
+        raise RefusedError(
+            wire.INTERNAL_SERVER_ERROR,
+            f"whether a broker has message {request.message_id!r:.80} is unknown: {inquiry.notes[0]}",
+        )
     if not found:
         raise RefusedError(
             wire.MESSAGE_NOT_FOUND,
