@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     its process.
 
     By a signal the test would end amid Playwright's loop, and closing the browser would wait for
-    ever. Playwright's own calls give up after 30 s.
+    ever. Playwright's own calls give up after WAIT_S.
     """
     begin_with(LONGEST, Path(__file__).parent, items)
     for item in items:

@@ -184,6 +184,7 @@ def logged_in(
     `options` are those of the context.
     """
     context = browser.new_context(base_url=served.url, **options)
+    context.set_default_timeout(WAIT_S * 1_000)
     cookies = Visitor(served, account).cookies
     context.add_cookies(
         [{"name": name, "value": value, "url": served.url} for name, value in cookies.items()]
@@ -197,6 +198,7 @@ def logged_in(
 def logged_in_by_form(browser: Browser, served: Served, account: str = "operator") -> Page:
     """Return a page of a new context where somebody logged in as people do."""
     page = browser.new_context(base_url=served.url).new_page()
+    page.set_default_timeout(WAIT_S * 1_000)
     page.goto("/login")
     page.fill("[name=name]", account)
     page.fill("[name=password]", served.passwords[account])
