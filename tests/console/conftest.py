@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser
 from tests.console.running import Served, Visitor, chromium, running_console
 from tests.longest_first import begin_with
+from tests.waits import JVM_WAIT_S
 
 from cometmq import AdminClient
 from cometmq.testing import Cluster
@@ -44,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     begin_with(LONGEST, Path(__file__).parent, items)
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.timeout(300, method="thread"), append=False)
+            item.add_marker(pytest.mark.timeout(JVM_WAIT_S, method="thread"), append=False)
 
 
 @pytest.fixture(scope="session")
