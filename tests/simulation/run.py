@@ -32,6 +32,7 @@ from cometmq.errors import CometMQError
 from cometmq.runtime import tasks
 from cometmq.testing import FAULTS, Cluster, Fault
 from cometmq.testing.virtual.errors import NodeKilledError
+from cometmq.testing.virtual.handles import VirtualTask
 from cometmq.testing.virtual.storage.disk import VirtualDisk
 
 # A run ends all its faults, and lets everybody find each other again, before it looks at the end.
@@ -369,7 +370,13 @@ class Run:
         return images
 
     def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Note an error that nobody took: a task or a callback that failed in silence."""
+        """Note an error that nobody took: a task or a callback that failed in silence.
+
+        What would have taken the error of a node's task does not run any more once the node is killed.
+        """
+        task = context.get("future")
+        if isinstance(task, VirtualTask) and task.node is not None and task.node.is_killed:
+            return
         error = context.get("exception")
         what = _told(error) if isinstance(error, BaseException) else ""
         self.failures.append(f"unhandled: {context.get('message')} {what}")
