@@ -372,7 +372,7 @@ class Run:
     def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         """Note an error that nobody took: a task or a callback that failed in silence.
 
-        What would have taken the error of a node's task does not run any more once the node is killed.
+        Once a node is killed, the code that would have taken the errors of its tasks does not run any more.
         """
         task = context.get("future")
         if isinstance(task, VirtualTask) and task.node is not None and task.node.is_killed:
