@@ -5,20 +5,16 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
 from tests.interop.peers import free_port
 from tests.maven_jars import Artifact, MavenError, get_jars
 from tests.spark.hadoop_aws import ROOT, hadoop_version
-from tests.spark.processes import PLAIN_QUICK_JAVA
-from tests.waits import JVM_WAIT_S, eventually
+from tests.spark.java_server import jars_of_spark, java_server
 
 _FOLDER: Final = ROOT / ".cache" / "hadoop"
 _ALONE: Final = ("*:*",)
@@ -53,35 +49,16 @@ def fetch() -> None:
 def hdfs(directory: Path) -> Iterator[str]:
     """Run HDFS with its files in a directory, and yield its URI."""
     port = free_port()
-    of_spark = Path(str(distribution("pyspark").locate_file("pyspark/jars")))
-    patterns = ("hadoop-client-*.jar", "slf4j-api-*.jar", "log4j-*.jar")
-    classes = [*jars(), *(str(path) for one in patterns for path in of_spark.glob(one))]
+    of_spark = jars_of_spark("hadoop-client-*.jar", "slf4j-api-*.jar", "log4j-*.jar")
     details = directory / "details.json"
-    java = shutil.which("java")
-    assert java is not None
-    with (directory / "hdfs.log").open("w") as log:
-        server = subprocess.Popen(
-            [
-                *(java, *PLAIN_QUICK_JAVA.split(), f"-Dtest.build.data={directory}/data"),
-                *("-cp", ":".join(classes), "org.apache.hadoop.test.MiniDFSClusterManager"),
-                *("-format", "-datanodes", "1", "-nnport", str(port), "-httpport", "0"),
-                *("-writeDetails", str(details)),
-            ],
-            cwd=directory,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-
-    def runs() -> bool:
-        assert server.poll() is None, (directory / "hdfs.log").read_text()[-4000:]
-        return details.exists()
-
-    try:
-        eventually(runs, wait_s=JVM_WAIT_S)
+    command = [
+        *(f"-Dtest.build.data={directory}/data", "-cp", ":".join([*jars(), *of_spark])),
+        "org.apache.hadoop.test.MiniDFSClusterManager",
+        *("-format", "-datanodes", "1", "-nnport", str(port), "-httpport", "0"),
+        *("-writeDetails", str(details)),
+    ]
+    with java_server(directory, command, details.exists):
         yield f"hdfs://127.0.0.1:{port}"
-    finally:
-        server.kill()
-        server.wait()
 
 
 if __name__ == "__main__":

@@ -4,23 +4,18 @@ warehouse in S3.
 
 from __future__ import annotations
 
-import shutil
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
 from tests.interop.peers import free_port
 from tests.spark.bucket import KEY, REGION, SECRET
 from tests.spark.hadoop_aws import jars as jars_of_s3
-from tests.spark.processes import PLAIN_QUICK_JAVA
-from tests.waits import JVM_WAIT_S, eventually
+from tests.spark.java_server import jars_of_spark, java_server
 
 _PROGRAM: Final = Path(__file__).parent / "java" / "Metastore.java"
-_JARS: Final = Path(str(distribution("pyspark").locate_file("pyspark/jars")))
 
 
 @contextmanager
@@ -42,29 +37,20 @@ def hive_metastore(directory: Path, endpoint: str, warehouse: str) -> Iterator[s
         "datanucleus.connectionPoolingType": "none",
     }
     words = [word for pair in settings.items() for word in ("--hiveconf", "=".join(pair))]
-    java = shutil.which("java")
-    assert java is not None
-    with (directory / "metastore.log").open("w") as log:
-        server = subprocess.Popen(
-            [
-                *(java, *PLAIN_QUICK_JAVA.split(), database, f"-Djava.io.tmpdir={directory}"),
-                # Asynchronous logs take a library that PySpark does not bring.
-                *("-Dhive.async.log.enabled=false", "-cp", ":".join([f"{_JARS}/*", *jars_of_s3()])),
-                *(str(_PROGRAM), "-p", str(port), *words),
-            ],
-            cwd=directory,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    command = [
+        *(f"-Djava.io.tmpdir={directory}", database),
+        # Asynchronous logs take a library that PySpark does not bring.
+        *(
+            "-Dhive.async.log.enabled=false",
+            "-cp",
+            ":".join([*jars_of_spark("*.jar"), *jars_of_s3()]),
+        ),
+        *(str(_PROGRAM), "-p", str(port), *words),
+    ]
 
     def answers() -> bool:
-        assert server.poll() is None, (directory / "metastore.log").read_text()[-4000:]
         with socket.socket() as one:
             return one.connect_ex(("127.0.0.1", port)) == 0
 
-    try:
-        eventually(answers, wait_s=JVM_WAIT_S)
+    with java_server(directory, command, answers):
         yield f"thrift://127.0.0.1:{port}"
-    finally:
-        server.kill()
-        server.wait()

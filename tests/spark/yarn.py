@@ -9,13 +9,11 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
 from tests.spark.hdfs import jars
-from tests.spark.processes import PLAIN_QUICK_JAVA
-from tests.waits import JVM_WAIT_S, eventually
+from tests.spark.java_server import jars_of_spark, java_server
 
 _PROGRAM: Final = Path(__file__).parent / "java" / "SmallHadoop.java"
 _SETTINGS: Final = {
@@ -38,32 +36,17 @@ def hadoop_cluster(directory: Path) -> Iterator[Path]:
     """Run HDFS and YARN with their files in a directory, and yield the directory for HADOOP_CONF_DIR."""
     configuration = directory / "conf"
     configuration.mkdir()
-    of_spark = Path(str(distribution("pyspark").locate_file("pyspark/jars")))
-    patterns = ("hadoop-client-*.jar", "slf4j-api-*.jar", "log4j-*.jar", "commons-*.jar")
-    classes = [*jars(), *(str(path) for one in patterns for path in of_spark.glob(one))]
-    java = shutil.which("java")
-    assert java is not None
+    of_spark = jars_of_spark(
+        "hadoop-client-*.jar", "slf4j-api-*.jar", "log4j-*.jar", "commons-*.jar"
+    )
+    core = configuration / "core-site.xml"
     settings = {**_SETTINGS, "hdfs.minidfs.basedir": str(directory / "hdfs")}
-    with (directory / "hadoop.log").open("w") as log:
-        server = subprocess.Popen(
-            [
-                *(java, *PLAIN_QUICK_JAVA.split(), "-cp", ":".join(classes), str(_PROGRAM)),
-                *(str(configuration / "core-site.xml"), *map("=".join, settings.items())),
-            ],
-            cwd=directory,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-
-    def runs() -> bool:
-        assert server.poll() is None, (directory / "hadoop.log").read_text()[-4000:]
-        return (configuration / "core-site.xml").exists()
-
-    try:
-        eventually(runs, wait_s=JVM_WAIT_S)
+    command = [
+        *("-cp", ":".join([*jars(), *of_spark]), str(_PROGRAM), str(core)),
+        *map("=".join, settings.items()),
+    ]
+    # It ends its containers, which a kill would leave.
+    with java_server(directory, command, core.exists, end=subprocess.Popen.terminate):
         # YARN's defaults take precedence over the file of Hadoop's core.
-        shutil.copyfile(configuration / "core-site.xml", configuration / "yarn-site.xml")
+        shutil.copyfile(core, configuration / "yarn-site.xml")
         yield configuration
-    finally:
-        server.terminate()
-        server.wait()

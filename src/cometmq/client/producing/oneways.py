@@ -21,7 +21,7 @@ from cometmq.remoting.connection import Connection
 
 # The interval at which connections are looked at while messages wait.
 LOOK_INTERVAL_S: Final = 0.01
-# So many messages that no connection took are kept, the latest ones. The log has a line for each.
+# The producer keeps at most so many messages that no connection took, the latest ones. It logs each of them.
 MOST_REFUSED: Final = 1_024
 
 

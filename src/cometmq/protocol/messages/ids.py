@@ -56,7 +56,7 @@ class UniqueIdGenerator:
         self._next_base_ms = 0
 
     def next(self) -> str:
-        """Return the next id: 32 characters with IPv4, 56 with IPv6."""
+        """Return the next id: 32 characters with IPv4, 56 with IPv6. For any thread: `count` is atomic."""
         now_ms = self._now_ms()
         if not self._base_ms <= now_ms < self._next_base_ms:
             self._renew_base(now_ms)

@@ -24,7 +24,7 @@ _DATA, _HEADERS, _RST_STREAM = 0, 1, 3
 _END_STREAM: Final = 1
 # The cost of an open stream beside the bytes of its request.
 STREAM_BYTES: Final = 256
-# So many frames without a part of a request are reported before the end of a read, which may have 29,000.
+# The relay reports frames without a part of a request when a read has had so many; a read may have 29,000.
 _MANY_EMPTY: Final = 1_000
 
 
