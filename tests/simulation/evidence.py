@@ -489,14 +489,11 @@ class Evidence:
 
     def hidden_until_ms(self, delivery: Delivered) -> int | None:
         """Return until when the broker said that a popped message is hidden; None if nobody can know it,
-        because it may have taken a change that it did not answer. None also for a message that was acknowledged:
-        in order, it comes again with an earlier one that was not, as in Java.
+        because it may have taken a change that it did not answer.
         """
         until_ms = self.popped[delivery.delivery].until_ms
         is_known = True
         for used in self.handles[delivery.delivery]:
-            if used.use == "ack":
-                return None
             if used.use == "hide":
                 is_known = used.done
                 until_ms = used.until_ms if used.done else until_ms

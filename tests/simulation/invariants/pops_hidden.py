@@ -4,6 +4,9 @@
   earlier than the time until which the message was hidden, by that broker's clock.
 - What is popped again from the same queue, in order, was hidden until no later than that pop.
 
+In order, a message that was acknowledged comes again with an earlier one that was not, as in Java, however long it
+was hidden; see "acknowledged pops stay done" and "one batch of a queue at a time" for what must not be.
+
 Leniencies, and why: a broker that lost the end of its log may have lost the pop, or the change of its
 time, see `may_have_lost`; a change that was asked for and not answered may hold or not. A clock that is
 set back, or differs between a master and its slave, makes times of one broker incomparable.
@@ -24,6 +27,8 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
     for (group, queue), deliveries in evidence.delivered_from.items():
         if evidence.injected(queue.broker, WRONG_CLOCK):
             continue
+        configured = evidence.groups.get((group, queue.topic))
+        in_order = configured is not None and configured.pops and configured.is_orderly
         contents = evidence.contents.get(queue, {})
         popped = evidence.in_order_of_pops(deliveries)
         for index, delivery in enumerate(popped):
@@ -35,7 +40,12 @@ def judge(evidence: Evidence) -> Iterator[Violation]:
                 for copy in evidence.copies_of[queue.broker, record.position]:
                     if copy.store_ms < until_ms and _is_of(copy.topic, group):
                         yield _early(delivery, until_ms, copy.store_ms, ())
-            yield from _again(evidence, delivery, until_ms, popped[index + 1 :])
+            if not (in_order and _is_acknowledged(evidence, delivery)):
+                yield from _again(evidence, delivery, until_ms, popped[index + 1 :])
+
+
+def _is_acknowledged(evidence: Evidence, delivery: Delivered) -> bool:
+    return any(used.use == "ack" for used in evidence.handles[delivery.delivery])
 
 
 def _again(

@@ -180,3 +180,23 @@ def test_an_attempt_that_is_repeated_gets_its_batch() -> None:
     story.pop(0, hidden_s=100)
     story.pop(0, hidden_s=100)
     assert kinds(story) == set()
+
+
+@pytest.mark.parametrize("is_acknowledged", [True, False])
+def test_in_order_an_acknowledged_message_comes_again_with_an_earlier_one(
+    *, is_acknowledged: bool
+) -> None:
+    story = Pops(is_orderly=True)
+    for number in range(2):
+        story.send(number)
+    story.now_s = popped_s = 20.0
+    story.pop(0, hidden_s=5, popped_s=popped_s)
+    second = story.pop(1, hidden_s=100, popped_s=popped_s)
+    if is_acknowledged:
+        story.ack(second)
+    story.now_s = again_s = 40.0
+    for number in range(2):
+        story.pop(number, popped_s=again_s, times=1, queue=QUEUE, offset=number)
+    found = kinds(story)
+    assert ("popped is hidden" in found) is not is_acknowledged
+    assert "acknowledged pops stay done" not in found
