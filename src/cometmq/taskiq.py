@@ -13,29 +13,22 @@ await charge.kicker().with_labels(delay=30).kiq("O-2")  # in 30 s
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final
 
 from cometmq.aio import Producer, ReceivedMessage, SimpleConsumer
 from cometmq.client.limits import check_range
-from cometmq.errors import ClientStateError, CometMQError, IllegalArgumentError
+from cometmq.client.popping.holding import Holding
+from cometmq.errors import IllegalArgumentError
 from cometmq.extras import needs
-from cometmq.logs.loggers import get_logger
 from cometmq.model.durations import Duration, milliseconds
 from cometmq.model.message import Message
-from cometmq.runtime.back_off import BackOff
 from cometmq.runtime.tasks import TaskOwner
 
 with needs("taskiq", "cometmq.taskiq"):
     from taskiq import AckableMessage, AsyncBroker, BrokerMessage
 
-log = get_logger(__name__)
-
-# A message is hidden for longer when this part of its time is over: two attempts may fail.
-_RENEWALS: Final = 3
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
@@ -68,16 +61,16 @@ class RocketMQBroker(AsyncBroker):
     ) -> None:
         super().__init__()
         self._topic = topic
-        self._invisible_ms = milliseconds(invisible_ms)
-        self._longest_s = milliseconds(longest_task_ms) / 1000
         check_range("longest_task_ms", milliseconds(longest_task_ms), 1, 30 * _DAY_MS)
         self._producer = Producer(f"{group}-producer", namesrv=namesrv, **options)
         self._consumer = SimpleConsumer(
             group, namesrv=namesrv, max_messages=prefetch, invisible_ms=invisible_ms, **options
         )
         self._consumer.subscribe(topic)
-        # The messages that this worker has, and when each came, by the loop's clock in s.
-        self._held: dict[ReceivedMessage, float] = {}
+        # The tasks that this worker has.
+        self._held = Holding(
+            f"taskiq worker of {group}", milliseconds(invisible_ms), milliseconds(longest_task_ms)
+        )
         self._tasks = TaskOwner(f"taskiq-{group}")
 
     async def startup(self) -> None:
@@ -88,7 +81,7 @@ class RocketMQBroker(AsyncBroker):
         await self._producer.start()
         if self.is_worker_process:
             await self._consumer.start()
-            self._tasks.spawn(self._renew(), "renew")
+            self._tasks.spawn(self._held.renew(), "renew")
         await super().startup()
 
     async def shutdown(self) -> None:
@@ -98,7 +91,7 @@ class RocketMQBroker(AsyncBroker):
         finally:
             if self.is_worker_process:
                 await self._tasks.close()
-                await self._give_back(list(self._held))
+                await self._held.give_back()
                 await self._consumer.close()
             await self._producer.close()
 
@@ -114,67 +107,23 @@ class RocketMQBroker(AsyncBroker):
         )
 
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
-        """Receive tasks without end; ask servers again that cannot be reached."""
-        back_off = BackOff()
-        while True:
-            try:
-                messages = await self._consumer.receive()
-            except ClientStateError:
-                raise
-            except CometMQError as error:
-                log.warning("tasks cannot be received", topic=self._topic, reason=str(error))
-                await back_off.wait()
-                continue
-            back_off.reset()
-            now = asyncio.get_running_loop().time()
-            self._held.update(dict.fromkeys(messages, now))
+        """Receive tasks until the consumer is closed; ask servers again that cannot be reached."""
+        lists = aiter(self._consumer)
+        while messages := await lists.next_list():
+            self._held.add(messages)
             for index, message in enumerate(messages):
                 try:
                     yield AckableMessage(data=message.body, ack=self._acknowledging(message))
                 except GeneratorExit:
-                    await self._give_back(messages[index + 1 :])
+                    await self._held.give_back(messages[index + 1 :])
                     raise
 
     def _acknowledging(self, message: ReceivedMessage) -> Callable[[], Awaitable[None]]:
         async def acknowledge() -> None:
-            self._held.pop(message, None)
+            self._held.let_go(message)
             await message.ack()
 
         return acknowledge
-
-    async def _give_back(self, messages: list[ReceivedMessage]) -> None:
-        for message in messages:
-            self._held.pop(message, None)
-        given = (message.nack() for message in messages)
-        await asyncio.gather(*given, return_exceptions=True)  # else they come again by themselves
-
-    async def _renew(self) -> None:
-        """Hide the messages of waiting and running tasks for longer, until the worker stops."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(self._invisible_ms / 1000 / _RENEWALS)
-            for message, came in list(self._held.items()):
-                if loop.time() - came > self._longest_s:
-                    del self._held[message]
-                    log.warning(
-                        "a task takes longer than longest_task_ms, so it runs once more",
-                        task_id=message.keys,
-                        longest_task_s=self._longest_s,
-                    )
-            await asyncio.gather(*map(self._extend, list(self._held)))
-
-    async def _extend(self, message: ReceivedMessage) -> None:
-        with contextlib.suppress(ClientStateError):  # it was acknowledged meanwhile
-            try:
-                await message.extend(self._invisible_ms)
-            except ClientStateError:
-                raise
-            except CometMQError as error:
-                log.warning(
-                    "a task could not be hidden for longer, it may run once more",
-                    task_id=message.keys,
-                    reason=str(error),
-                )
 
 
 def _delay_ms(delay: object) -> int | None:

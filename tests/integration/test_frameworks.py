@@ -1,9 +1,8 @@
-"""The programs of docs/frameworks.md (frameworks.md): in FastAPI, in forked workers, with taskiq's own command,
-in FastStream's test application."""
+"""The programs of docs/frameworks.md (frameworks.md): in FastAPI, in forked workers, with the commands of taskiq
+and FastStream."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import multiprocessing
 import os
@@ -19,14 +18,10 @@ from typing import Any
 
 import pytest
 import uvicorn
-from faststream import TestApp
-from faststream.redis import TestRedisBroker
 from tests.integration.test_snippets import of
-from tests.waits import PROCESS_WAIT_S, WAIT_S, eventually, until
+from tests.waits import PROCESS_WAIT_S, WAIT_S, eventually
 
 from cometmq import Message
-from cometmq.aio import Producer
-from cometmq.errors import ClientStateError
 from cometmq.testing import Cluster
 
 
@@ -44,7 +39,7 @@ def program(number: int, cluster: Cluster) -> str:
 
 def module(number: int, cluster: Cluster) -> Any:
     # taskiq names tasks after their module.
-    made = types.ModuleType(("app", "messaging", "tasks", "bridge")[number])
+    made = types.ModuleType(("app", "messaging", "tasks")[number])
     sys.modules[made.__name__] = made  # FastAPI looks for annotations there
     exec(compile(program(number, cluster), made.__name__, "exec"), made.__dict__)
     return made
@@ -120,27 +115,23 @@ def test_taskiqs_own_worker_runs_the_tasks_and_ends_when_it_is_asked(
     assert shown.read_text().count("charged") == 2
 
 
-async def test_faststreams_application_runs_our_clients_beside_its_broker(cluster: Cluster) -> None:
-    """Redis is FastStream's own, in memory: RocketMQ is the real part here."""
-    bridge = module(3, cluster)
-    came = asyncio.Event()
-
-    async def invoice(text: str) -> None:
-        assert text == "2.40"
-        came.set()
-
-    bridge.broker.subscriber("invoices")(invoice)
-    async with TestRedisBroker(bridge.broker), TestApp(bridge.app):
-        await bridge.broker.publish("bridged", "orders")
-
-        async def orders() -> set[bytes]:
-            found = await asyncio.to_thread(cluster.call, "messages", "orders")
-            return {message.body for message in found}
-
-        await until(orders, lambda bodies: b"bridged" in bodies, pause_s=0.1)
-        async with Producer("billing", namesrv=cluster.namesrv) as producer:
-            await producer.send(Message("invoices", b"2.40"))
-            await asyncio.wait_for(came.wait(), WAIT_S)
-    for client in (bridge.producer, bridge.consumer):
-        with pytest.raises(ClientStateError):
-            await client.start()  # it was closed with the application
+def test_faststreams_command_runs_handlers_that_publish(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "billing.py").write_text(program(3, cluster))
+    shown = tmp_path / "shown.txt"
+    with shown.open("w") as out:
+        worker = subprocess.Popen(
+            [sys.executable, "-u", "-m", "faststream", "run", "billing:app"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        [invoice] = cluster.call("messages", "invoices", 1)
+    finally:
+        worker.terminate()
+        worker.wait(PROCESS_WAIT_S)
+    assert json.loads(invoice.body) == {"order": "O-1", "total": 240}
+    assert invoice.keys == ("O-1",)
+    assert "Traceback" not in shown.read_text()
+    assert worker.returncode == 0

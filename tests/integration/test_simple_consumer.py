@@ -114,6 +114,41 @@ def test_a_message_that_nobody_acknowledges_is_a_dead_letter(cluster: Cluster) -
     cluster.run(scenario())
 
 
+def test_an_acknowledgement_during_an_extension_counts(cluster: Cluster) -> None:
+    """The extension gives the message a new handle, and brokers take no other one."""
+
+    async def scenario() -> None:
+        await send(cluster, "orders", b"O-1", b"O-2")
+        async with consumer_of(cluster, "orders", invisible_ms=30_000) as consumer:
+            messages = await consumer.receive(2) + await consumer.receive(1)
+            acked, given_back = messages[:2]
+            await asyncio.gather(acked.extend(30_000), acked.ack())
+            await asyncio.gather(given_back.extend(30_000), given_back.nack(5_000))
+            (again,) = await consumer.receive(wait_ms=20_000)
+            assert again.body == given_back.body
+            await again.ack()
+            assert await consumer.receive(wait_ms=120_000) == []
+
+    cluster.run(scenario())
+
+
+def test_a_message_is_made_a_dead_letter_with_the_reason(cluster: Cluster) -> None:
+    async def scenario() -> None:
+        await send(cluster, "orders", b"O-1")
+        async with consumer_of(cluster, "orders", invisible_ms=10_000) as consumer:
+            (message,) = await consumer.receive()
+            await message.dead_letter("no such article")
+            with pytest.raises(ClientStateError, match="was made a dead letter"):
+                await message.ack()
+            (letter,) = await cluster.dead_letters("billing", 1)
+            assert (letter.body, letter.origin_topic) == (b"O-1", "orders")
+            assert letter.failure is not None
+            assert letter.failure.type == "no such article"
+            assert await consumer.receive(wait_ms=60_000) == []
+
+    cluster.run(scenario())
+
+
 def test_a_block_acknowledges_or_gives_back(cluster: Cluster) -> None:
     async def scenario() -> None:
         await send(cluster, "orders", b"O-1")
@@ -270,9 +305,12 @@ def test_the_blocking_face(tmp_path: Path) -> None:
             assert others == []
             first.extend(int(WAIT_S * 1000))
             first.nack()
+            (letter,) = consumer.receive(1)
+            letter.dead_letter()
             for message in consumer:
                 with message:
                     seen.add(message.body)
-                if len(seen) == 20:
+                if len(seen) == 19:
                     break
-        assert seen == {b"%d" % number for number in range(20)}
+        assert seen | {letter.body} == {b"%d" % number for number in range(20)}
+        assert [each.body for each in cluster.dead_letters("billing", 1)] == [letter.body]

@@ -69,6 +69,8 @@ RULES: dict[str, frozenset[str]] = {
         }
     ),
     "idempotent": frozenset({"client", *PROCESS, "model"}),
+    # A broker for the framework of that name. It stands beside the facade `taskiq`, but has modules.
+    "faststream": frozenset({"client", "filtering.tags", *PROCESS, "model"}),
     # Of the store only what is made to be light: workers import it for each task. On the driver `lag` asks
     # brokers about groups; `decoding` asks schema registries by their asynchronous client.
     "spark": frozenset(

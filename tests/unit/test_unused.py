@@ -12,6 +12,7 @@ SOURCE = ROOT / "src"
 
 # Names that no code of ours reads, each with its reader.
 READERS = {
+    "cometmq.faststream.testing": {"TestRocketMQBroker": "users"},
     "cometmq.model.java.hashing": {"cached_count": "tests, which show that the cache is bounded"},
     "cometmq.model.sysflag": {"PULL_CLASS_FILTER": "the list of Java's flags, which is complete"},
     "cometmq.spark.lag": {"LagListener": "users"},

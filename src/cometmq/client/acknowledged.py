@@ -21,6 +21,7 @@ from cometmq.model.queue import MessageQueue
 
 ACKNOWLEDGED: Final = "acknowledged"
 GIVEN_BACK: Final = "given back"
+DEAD_LETTER: Final = "made a dead letter"
 
 
 class AcknowledgedMessage(MessageExt):
@@ -32,7 +33,7 @@ class AcknowledgedMessage(MessageExt):
 
     __slots__ = ("_context", "_hooks", "_open", "_settled", "_when_settled")
 
-    # How it was settled: ACKNOWLEDGED, GIVEN_BACK, or "" before that.
+    # How it was settled: ACKNOWLEDGED, GIVEN_BACK, DEAD_LETTER, or "" before that.
     _settled: str
     # Missing once the message is settled. If several threads settle it at once, only one can delete this.
     _open: bool
@@ -88,7 +89,7 @@ class AcknowledgedMessage(MessageExt):
         status = SUCCESS
         if error is not None:
             status = EXCEPTION
-        elif self._settled == GIVEN_BACK:
+        elif self._settled in (GIVEN_BACK, DEAD_LETTER):
             status = FAILED
         self._hooks.ended(self._context, status)
         self._context = None

@@ -199,6 +199,9 @@ class ReceivedMessage(_Acknowledged):
     def nack(self, delay_ms: Duration = 0) -> None:
         self._call(self._async.nack(delay_ms))
 
+    def dead_letter(self, reason: str = "rejected") -> None:
+        self._call(self._async.dead_letter(reason))
+
     def extend(self, invisible_ms: Duration) -> None:
         self._call(self._async.extend(invisible_ms))
 

@@ -6,9 +6,11 @@ import asyncio
 from collections import defaultdict
 from typing import Final
 
+from cometmq.client.consuming.listeners.send_back import Returns
 from cometmq.client.instance import ClientInstance
 from cometmq.client.popping.received import Receipt
 from cometmq.errors import CometMQError, RemoteError
+from cometmq.model.message import MessageExt
 from cometmq.protocol.codes import ResponseCode
 from cometmq.protocol.pop.bodies import BatchAck, BatchAckMessageRequestBody, encode_bits
 from cometmq.protocol.pop.headers import (
@@ -23,11 +25,17 @@ _Waiting = tuple[Receipt, asyncio.Future[None]]
 
 
 class Acknowledgements:
-    """Sends what the members of `group` at one instance say of popped messages. For the loop's thread only."""
+    """Sends what the members of `group` at one instance say of popped messages. For the loop's thread only.
 
-    def __init__(self, instance: ClientInstance, group: str) -> None:
+    `returns` is for `dead_letter`.
+    """
+
+    def __init__(
+        self, instance: ClientInstance, group: str, returns: Returns | None = None
+    ) -> None:
         self._instance = instance
         self._group = group
+        self._returns = returns
         self._waiting: list[_Waiting] = []
         # Brokers, by address, that do not know batches (Java's before 5.1).
         self._without_batches: set[str] = set()
@@ -75,6 +83,15 @@ class Acknowledgements:
             revive_qid=answer.revive_qid,
         )
         return True
+
+    async def dead_letter(self, message: MessageExt, receipt: Receipt, reason: str) -> None:
+        """Put a message among the group's dead letters, with `reason`, then say that it is done.
+
+        Raises CometMQError. If only the second step failed, the message comes again, too.
+        """
+        assert self._returns is not None, "given by who calls this"
+        await self._returns.send_back(message, -1, reason)
+        await self.ack(receipt)
 
     # Inside
 

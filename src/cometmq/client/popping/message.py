@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol, Self
 
-from cometmq.client.acknowledged import ACKNOWLEDGED, GIVEN_BACK, AcknowledgedMessage
+from cometmq.client.acknowledged import (
+    ACKNOWLEDGED,
+    DEAD_LETTER,
+    GIVEN_BACK,
+    AcknowledgedMessage,
+)
 from cometmq.client.limits import check_range
 from cometmq.client.popping.received import Receipt
 from cometmq.model.durations import Duration, milliseconds
@@ -22,6 +28,8 @@ class Acknowledging(Protocol):
 
     async def hide(self, receipt: Receipt, invisible_ms: int) -> bool: ...
 
+    async def dead_letter(self, message: MessageExt, receipt: Receipt, reason: str) -> None: ...
+
 
 class ReceivedMessage(AcknowledgedMessage):
     """Holds a message that other members of the group do not see until it is acknowledged, or its time is over.
@@ -30,15 +38,17 @@ class ReceivedMessage(AcknowledgedMessage):
         async with message:        # acknowledges it, or gives it back if the block raises
             handle(message.body)
 
-    `ack`, `nack` and `extend` raise RemotingError if the broker does not answer, RemoteError if it refuses,
+    `ack`, `nack`, `dead_letter` and `extend` raise RemotingError if the broker does not answer, RemoteError if it refuses,
     and ClientStateError if the message was acknowledged or given back before. `reconsume_times` says how
     often the message was delivered before, to whichever member.
     """
 
-    __slots__ = ("_acknowledging", "_receipt")
+    __slots__ = ("_acknowledging", "_extension", "_receipt")
 
     _acknowledging: Callable[[], Acknowledging]
     _receipt: Receipt
+    # Done when the call of `extend` under way ends: it changes the handle, and brokers no longer take the old one.
+    _extension: asyncio.Future[None] | None
 
     @classmethod
     def of(
@@ -49,6 +59,7 @@ class ReceivedMessage(AcknowledgedMessage):
         message.copy_to(received)
         received._acknowledging = acknowledging
         received._receipt = receipt
+        received._extension = None
         received._begin()
         return received
 
@@ -56,6 +67,7 @@ class ReceivedMessage(AcknowledgedMessage):
         """Say that the message is done: nobody receives it again."""
         self._settle_as(ACKNOWLEDGED)
         try:
+            await self._extended()
             await self._acknowledging().ack(self._receipt)
         except BaseException:
             self._reopen()
@@ -71,8 +83,23 @@ class ReceivedMessage(AcknowledgedMessage):
         check_range("delay_ms", delay_ms, 0, MOST_INVISIBLE_MS)
         self._settle_as(GIVEN_BACK)
         try:
+            await self._extended()
             # Brokers take no time of 0.
             await self._acknowledging().hide(self._receipt, max(delay_ms, 1))
+        except BaseException:
+            self._reopen()
+            raise
+        self._report(success=False)
+
+    async def dead_letter(self, reason: str = "rejected") -> None:
+        """Make the message a dead letter of the group at once, because no further delivery can succeed.
+
+        `reason` is noted on it as the type of its failure (`MessageExt.failure`; 128 bytes of it are kept).
+        """
+        self._settle_as(DEAD_LETTER)
+        try:
+            await self._extended()
+            await self._acknowledging().dead_letter(self, self._receipt, reason)
         except BaseException:
             self._reopen()
             raise
@@ -82,8 +109,19 @@ class ReceivedMessage(AcknowledgedMessage):
         """Hide the message for `invisible_ms` from now on, because its work takes longer."""
         invisible_ms = milliseconds(invisible_ms)
         check_range("invisible_ms", invisible_ms, 1, MOST_INVISIBLE_MS)
+        await self._extended()
         self._check_open("extended")
-        await self._acknowledging().hide(self._receipt, invisible_ms)
+        extension = self._extension = asyncio.get_running_loop().create_future()
+        try:
+            await self._acknowledging().hide(self._receipt, invisible_ms)
+        finally:
+            self._extension = None
+            extension.set_result(None)
+
+    async def _extended(self) -> None:
+        """Wait until no call of `extend` is under way."""
+        while self._extension is not None:
+            await asyncio.wait((self._extension,))
 
     async def _give_back(self, _error: BaseException | None) -> None:
         await self.nack()

@@ -427,8 +427,8 @@ class SimpleConsumer(TracedClient):
         return []
 
     async def _open(self, instance: ClientInstance) -> None:
-        self._acknowledgements = Acknowledgements(instance, self._group)
         self._returns = Returns(instance, self._group, None, self._namespace)
+        self._acknowledgements = Acknowledgements(instance, self._group, self._returns)
         self._pops = PopRequests(
             instance=instance,
             group=self._group,

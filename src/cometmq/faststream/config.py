@@ -1,0 +1,24 @@
+"""Hold what a broker, its routers and their subscribers and publishers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from faststream._internal.configs import BrokerConfig
+
+from cometmq.client.popping.simple_consumer import SimpleConsumer
+from cometmq.client.producing.producer import Producer
+from cometmq.faststream.producer import RocketMQProducer
+
+Watch: TypeAlias = Callable[[Producer | SimpleConsumer], object]
+
+
+@dataclass(kw_only=True)
+class RocketMQBrokerConfig(BrokerConfig):
+    """Adds what concerns the clients that the broker starts: their options, and a function that sees each of them before it starts."""
+
+    producer: RocketMQProducer = field(default_factory=lambda: RocketMQProducer(None, None))
+    client_options: dict[str, Any] = field(default_factory=dict)
+    watch: Watch | None = None

@@ -1,0 +1,83 @@
+"""Turn received messages into those of FastStream, and back."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from faststream.message import StreamMessage, decode_message
+
+from cometmq.client.popping.message import ReceivedMessage
+from cometmq.model import properties as p
+from cometmq.model.durations import Duration
+from cometmq.model.message import MessageExt
+
+# The properties that carry what other systems have as fields.
+CONTENT_TYPE: Final = "content-type"
+# Not the CORRELATION_ID of a request, by which the asking client finds the reply.
+CORRELATION: Final = "correlation-id"
+_NO_HEADERS: Final = p.RESERVED | p.OF_ONE_SENDING | {p.TAGS, p.KEYS, CONTENT_TYPE, CORRELATION}
+
+
+class RocketMQMessage(StreamMessage[MessageExt]):
+    """Holds a received message as FastStream's handlers see it; `raw_message` is CometMQ's.
+
+    `headers` are the properties that its sender set. The message of a subscriber is acknowledged by its
+    `ack_policy`, or by these methods, once.
+    """
+
+    def __init__(self, *arguments: Any, retry_delay_ms: Duration = 0, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._retry_delay_ms = retry_delay_ms
+
+    async def ack(self) -> None:
+        """Say that the message is done. Does nothing if it was acknowledged, given back or rejected before."""
+        raw = self.raw_message
+        if self.committed is None and isinstance(raw, ReceivedMessage):
+            await raw.ack()
+        await super().ack()
+
+    async def nack(self, delay_ms: Duration | None = None) -> None:
+        """Give the message back: the group receives it again after `delay_ms`, by default the subscriber's
+        `retry_delay_ms`. After the last of the group's deliveries it becomes a dead letter.
+        """
+        raw = self.raw_message
+        if self.committed is None and isinstance(raw, ReceivedMessage):
+            await raw.nack(self._retry_delay_ms if delay_ms is None else delay_ms)
+        await super().nack()
+
+    async def reject(self, reason: str = "rejected") -> None:
+        """Make the message a dead letter of its group at once; `reason` is noted on it."""
+        raw = self.raw_message
+        if self.committed is None and isinstance(raw, ReceivedMessage):
+            await raw.dead_letter(reason)
+        await super().reject()
+
+    async def extend(self, invisible_ms: Duration) -> None:
+        """Hide the message for `invisible_ms` from now on, beyond what its subscriber does by itself."""
+        if self.committed is None and isinstance(self.raw_message, ReceivedMessage):
+            await self.raw_message.extend(invisible_ms)
+
+
+class Parser:
+    """Makes RocketMQMessages. `retry_delay_ms` is how long one waits that is given back."""
+
+    def __init__(self, retry_delay_ms: Duration = 0) -> None:
+        self._retry_delay_ms = retry_delay_ms
+
+    async def parse_message(self, raw: MessageExt) -> RocketMQMessage:
+        properties = raw.properties
+        return RocketMQMessage(
+            raw,
+            raw.body,
+            headers={name: text for name, text in properties.items() if name not in _NO_HEADERS},
+            reply_to=properties.get(p.REPLY_TO_CLIENT, ""),
+            content_type=properties.get(CONTENT_TYPE),
+            correlation_id=properties.get(CORRELATION) or properties.get(p.CORRELATION_ID),
+            message_id=raw.msg_id,
+            retry_delay_ms=self._retry_delay_ms,
+        )
+
+    async def decode_message(self, message: StreamMessage[Any]) -> Any:
+        return decode_message(message)
+
+

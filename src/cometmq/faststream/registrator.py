@@ -1,0 +1,214 @@
+"""Register subscribers and publishers, at a broker or at a router that brokers include."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from faststream._internal.broker.registrator import Registrator
+from faststream._internal.broker.router import BrokerRouter
+from faststream._internal.constants import EMPTY
+from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+from faststream.middlewares import AckPolicy
+
+from cometmq.faststream.config import RocketMQBrokerConfig
+from cometmq.faststream.publisher import (
+    RocketMQPublisher,
+    RocketMQPublisherConfig,
+    RocketMQPublisherSpecification,
+    RocketMQPublisherSpecificationConfig,
+)
+from cometmq.faststream.subscriber import (
+    RocketMQSubscriber,
+    RocketMQSubscriberConfig,
+    RocketMQSubscriberSpecification,
+    RocketMQSubscriberSpecificationConfig,
+    Selection,
+    Work,
+)
+from cometmq.model.durations import Duration
+from cometmq.model.message import MessageExt
+
+if TYPE_CHECKING:
+    from fast_depends.dependencies import Dependant
+    from faststream._internal.parser import CodecProto
+    from faststream._internal.types import BrokerMiddleware, CustomCallable
+
+
+class RocketMQRegistrator(Registrator[MessageExt, RocketMQBrokerConfig]):
+    """Has the decorators of brokers and routers."""
+
+    def subscriber(  # type: ignore[override]
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str = "*",
+        sql: str | None = None,
+        predicate: str | None = None,
+        from_newest: bool = False,
+        max_workers: int = 1,
+        prefetch: int = 16,
+        invisible_ms: Duration = 60_000,
+        longest_ms: Duration = 6 * 3600 * 1000,
+        retry_delay_ms: Duration = 10_000,
+        ack_policy: AckPolicy = EMPTY,
+        no_reply: bool = False,
+        dependencies: Sequence[Dependant] = (),
+        parser: CustomCallable | None = None,
+        decoder: CustomCallable | None = None,
+        codec: CodecProto | None = None,
+        persistent: bool = True,
+        title: str | None = None,
+        description: str | None = None,
+        include_in_schema: bool = True,
+    ) -> RocketMQSubscriber:
+        """Have a handler work on the messages of `topic`, as a member of `group`.
+
+        Each group receives each message. Members of one group, in any number of processes, share the messages;
+        all of them must select the same ones, so a group belongs to one subscriber of an application. `tags`,
+        `sql` and `predicate` select as in PushConsumer.subscribe. A group that never committed begins with the
+        oldest messages, or with `from_newest` at the end.
+
+        The handler works on up to `max_workers` messages at once (1 to 1,000), in no certain order. The subscriber
+        receives up to `prefetch` of them at a time (1 to 32). Received messages are hidden from the other
+        members for `invisible_ms`, again and again, while they wait or are worked on, for `longest_ms` at most.
+
+        `ack_policy` says what becomes of a message when its handler ends: by default (NACK_ON_ERROR) it is
+        acknowledged, or comes again after `retry_delay_ms` if the handler raised an exception. After the
+        group's `retryMaxTimes` deliveries it is a dead letter. With REJECT_ON_ERROR the first exception makes
+        it a dead letter.
+
+        Raises IllegalArgumentError for a number out of range.
+        """
+        config = cast("RocketMQBrokerConfig", self.config)
+        calls = CallsCollection[MessageExt]()
+        specification = RocketMQSubscriberSpecification(
+            config,
+            RocketMQSubscriberSpecificationConfig(
+                topic=topic,
+                title_=title,
+                description_=description,
+                include_in_schema=include_in_schema,
+            ),
+            calls,
+        )
+        subscriber = RocketMQSubscriber(
+            RocketMQSubscriberConfig(
+                selection=Selection(
+                    topic=topic,
+                    group=group,
+                    tags=tags,
+                    sql=sql,
+                    predicate=predicate,
+                    from_newest=from_newest,
+                ),
+                work=Work(
+                    max_workers=max_workers,
+                    prefetch=prefetch,
+                    invisible_ms=invisible_ms,
+                    longest_ms=longest_ms,
+                    retry_delay_ms=retry_delay_ms,
+                ),
+                no_reply=no_reply,
+                _ack_policy=ack_policy,
+                _outer_config=config,
+            ),
+            specification,
+            calls,
+        )
+        super().subscriber(subscriber, persistent=persistent)
+        return subscriber.add_call(
+            parser_=parser or self._parser,
+            decoder_=decoder or self._decoder,
+            codec_=codec,
+            dependencies_=dependencies,
+        )
+
+    def publisher(  # type: ignore[override]
+        self,
+        topic: str,
+        *,
+        tags: str = "",
+        headers: dict[str, str] | None = None,
+        persistent: bool = True,
+        title: str | None = None,
+        description: str | None = None,
+        schema: Any | None = None,
+        include_in_schema: bool = True,
+    ) -> RocketMQPublisher:
+        """Return a publisher to `topic`: as a decorator it sends what the handler returns, `publish` sends more.
+
+        Its messages have the tag and the headers that are given here, unless they bring their own.
+        """
+        config = cast("RocketMQBrokerConfig", self.config)
+        publisher = RocketMQPublisher(
+            RocketMQPublisherConfig(
+                topic=topic, tags=tags, headers=headers or {}, _outer_config=config
+            ),
+            RocketMQPublisherSpecification(
+                config,
+                RocketMQPublisherSpecificationConfig(
+                    topic=topic,
+                    schema_=schema,
+                    title_=title,
+                    description_=description,
+                    include_in_schema=include_in_schema,
+                ),
+            ),
+        )
+        super().publisher(publisher, persistent=persistent)
+        return publisher
+
+    def include_router(  # type: ignore[override]
+        self,
+        router: RocketMQRegistrator,
+        *,
+        prefix: str = "",
+        dependencies: Sequence[Dependant] = (),
+        middlewares: Sequence[BrokerMiddleware[Any, Any]] = (),
+        include_in_schema: bool | None = None,
+    ) -> None:
+        """Include the subscribers and publishers of a router. Raises TypeError for a router of another system."""
+        if not isinstance(router, RocketMQRegistrator):
+            raise TypeError(f"the router is a {type(router).__name__}; make a RocketMQRouter")
+        super().include_router(
+            router,
+            prefix=prefix,
+            dependencies=dependencies,
+            middlewares=middlewares,
+            include_in_schema=include_in_schema,
+        )
+
+
+class RocketMQRouter(RocketMQRegistrator, BrokerRouter[MessageExt, RocketMQBrokerConfig]):
+    """Collects subscribers and publishers that `RocketMQBroker.include_router` adds to a broker.
+
+    `prefix` stands before the names of their topics.
+    """
+
+    def __init__(
+        self,
+        prefix: str = "",
+        *,
+        dependencies: Sequence[Dependant] = (),
+        middlewares: Sequence[BrokerMiddleware[Any, Any]] = (),
+        routers: Iterable[RocketMQRegistrator] = (),
+        parser: CustomCallable | None = None,
+        decoder: CustomCallable | None = None,
+        ack_policy: AckPolicy = EMPTY,
+        include_in_schema: bool | None = None,
+    ) -> None:
+        super().__init__(
+            handlers=(),
+            routers=routers,
+            config=RocketMQBrokerConfig(
+                prefix=prefix,
+                ack_policy=ack_policy,
+                broker_dependencies=dependencies,
+                broker_middlewares=middlewares,
+                broker_parser=parser,
+                broker_decoder=decoder,
+                include_in_schema=include_in_schema,
+            ),
+        )

@@ -1,0 +1,370 @@
+"""FastStream's applications over a virtual cluster, and in memory: what becomes of a handler's messages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from faststream import AckPolicy, FastStream
+from faststream.exceptions import NackMessage
+from faststream.redis import RedisRouter
+from faststream.specification import AsyncAPI
+from pydantic import BaseModel, ValidationError
+
+from cometmq import Message
+from cometmq.aio import Producer, SimpleConsumer
+from cometmq.errors import ClientStateError, IllegalArgumentError
+from cometmq.faststream import (
+    RocketMQBroker,
+    RocketMQMessage,
+    RocketMQResponse,
+    RocketMQRouter,
+    TestRocketMQBroker,
+)
+from cometmq.otel import OpenTelemetryHook
+
+
+class Order(BaseModel):
+    id: str
+    cents: int = 0
+
+
+async def test_handlers_get_selected_messages_and_what_they_return_is_published(
+    cometmq_cluster: Any,
+) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    billed: list[Order] = []
+
+    @broker.subscriber("orders", group="billing", tags="paid || refunded")
+    @broker.publisher("invoices", tags="new", headers={"source": "billing"})
+    async def bill(order: Order, message: RocketMQMessage) -> RocketMQResponse:
+        billed.append(order)
+        assert message.headers == {"trace": "t-1"}
+        return RocketMQResponse({"of": order.id}, keys=order.id, headers={"more": "1"})
+
+    async with broker:
+        await broker.start()
+        for tag in ("paid", "draft", "refunded"):
+            result = await broker.publish(
+                Order(id=tag), "orders", tags=tag, headers={"trace": "t-1"}, keys=("a", "b")
+            )
+            assert result.queue.topic == "orders"
+        await asyncio.sleep(5)
+    assert sorted(order.id for order in billed) == ["paid", "refunded"]
+    invoices = await cometmq_cluster.messages("invoices")
+    assert sorted(json.loads(message.body)["of"] for message in invoices) == ["paid", "refunded"]
+    for message in invoices:
+        assert message.tags == "new"
+        assert (message.properties["source"], message.properties["more"]) == ("billing", "1")
+        assert message.properties["content-type"] == "application/json"
+        assert message.keys in {("paid",), ("refunded",)}
+
+
+async def test_a_message_comes_again_after_an_exception_until_it_is_a_dead_letter(
+    cometmq_cluster: Any,
+) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    loop = asyncio.get_running_loop()
+    tries: list[float] = []
+
+    @broker.subscriber("orders", group="billing", retry_delay_ms=30_000)
+    async def bill(order: Order) -> None:
+        tries.append(loop.time())
+        if len(tries) == 2:
+            raise NackMessage(delay_ms=5_000)
+        if len(tries) < 4:
+            raise ValueError(order.id)
+
+    async with broker:
+        await broker.start()
+        await broker.publish(Order(id="O-1"), "orders")
+        await asyncio.sleep(300)
+    waits = [later - before for before, later in zip(tries, tries[1:], strict=False)]
+    assert [round(wait, -1) for wait in waits] == [30, 0, 30] or [
+        round(wait / 5) * 5 for wait in waits
+    ] == [30, 5, 30], waits
+
+
+async def test_a_rejected_message_is_a_dead_letter_with_the_reason(cometmq_cluster: Any) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    seen: list[str] = []
+
+    @broker.subscriber("orders", group="by-hand", ack_policy=AckPolicy.MANUAL)
+    async def judge(order: Order, message: RocketMQMessage) -> None:
+        seen.append(order.id)
+        await (message.ack() if order.id == "good" else message.reject("bad order"))
+        await message.nack()  # it is settled already: nothing happens
+
+    @broker.subscriber("orders", group="by-policy", ack_policy=AckPolicy.REJECT_ON_ERROR)
+    async def fail(order: Order) -> None:
+        seen.append(order.id)
+        if order.id != "good":
+            raise ValueError(order.id)
+
+    async with broker:
+        await broker.start()
+        for name in ("good", "bad"):
+            await broker.publish(Order(id=name), "orders")
+        await asyncio.sleep(600)
+    assert sorted(seen) == ["bad", "bad", "good", "good"]
+    [letter] = await cometmq_cluster.dead_letters("by-hand")
+    assert json.loads(letter.body)["id"] == "bad"
+    assert letter.failure.type == "bad order"
+    [letter] = await cometmq_cluster.dead_letters("by-policy")
+    assert letter.origin_topic == "orders"
+
+
+async def test_bodies_that_do_not_validate_come_again_and_disturb_no_others(
+    cometmq_cluster: Any,
+) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    billed: list[str] = []
+
+    @broker.subscriber("orders", group="billing", ack_policy=AckPolicy.REJECT_ON_ERROR)
+    async def bill(order: Order) -> None:
+        billed.append(order.id)
+
+    async with broker:
+        await broker.start()
+        await broker.publish(b"no JSON", "orders")
+        await broker.publish(Order(id="O-2"), "orders")
+        await asyncio.sleep(30)
+    assert billed == ["O-2"]
+    assert [letter.body for letter in await cometmq_cluster.dead_letters("billing")] == [b"no JSON"]
+
+
+async def test_workers_work_at_once_and_long_work_is_hidden(cometmq_cluster: Any) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    at_once = most = 0
+    done: list[str] = []
+
+    @broker.subscriber("orders", group="billing", max_workers=3, invisible_ms=10_000)
+    async def bill(order: Order) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(60)
+        at_once -= 1
+        done.append(order.id)
+
+    async with broker:
+        await broker.start()
+        for number in range(7):
+            await broker.publish(Order(id=f"O-{number}"), "orders")
+        await asyncio.sleep(200)
+    assert most == 3
+    assert sorted(done) == [f"O-{number}" for number in range(7)]
+
+
+async def test_a_stop_waits_for_handlers_and_gives_back_the_rest(cometmq_cluster: Any) -> None:
+    namesrv = cometmq_cluster.namesrv
+    broker = RocketMQBroker(namesrv, graceful_timeout=30)
+    done: list[str] = []
+
+    @broker.subscriber("orders", group="billing", invisible_ms=600_000)
+    async def bill(order: Order) -> None:
+        await asyncio.sleep(20)
+        done.append(order.id)
+
+    await broker.start()
+    for number in range(3):
+        await broker.publish(Order(id=f"O-{number}"), "orders")
+    await asyncio.sleep(5)
+    assert await broker.ping()
+    await broker.stop()
+    assert not await broker.ping(0)
+    assert len(done) == 1
+    async with SimpleConsumer("billing", namesrv=namesrv, wait_ms=5_000) as consumer:
+        consumer.subscribe("orders")
+        left: set[str] = set()
+        while received := await consumer.receive():  # long before ten minutes are over
+            left |= {json.loads(message.body)["id"] for message in received}
+            for message in received:
+                await message.ack()
+    assert left == {f"O-{number}" for number in range(3)} - set(done)
+
+
+async def test_a_broker_starts_again_after_its_stop(cometmq_cluster: Any) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    billed: list[str] = []
+
+    @broker.subscriber("orders", group="billing")
+    async def bill(order: Order) -> None:
+        billed.append(order.id)
+
+    for name in ("first", "second"):
+        await broker.start()
+        await broker.publish(Order(id=name), "orders")
+        await asyncio.sleep(5)
+        await broker.stop()
+    assert billed == ["first", "second"]
+
+
+async def test_requests_are_answered_by_handlers_and_by_other_clients(cometmq_cluster: Any) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+
+    @broker.subscriber("prices", group="pricing")
+    async def price(article: str) -> dict[str, int]:
+        return {article: 240}
+
+    async with broker, Producer("asking", namesrv=cometmq_cluster.namesrv) as producer:
+        await broker.start()
+        reply = await broker.request("espresso", "prices", timeout_ms=10_000)
+        assert await reply.decode() == {"espresso": 240}
+        raw = await producer.request(Message("prices", b"tea"), timeout_ms=10_000)
+        assert json.loads(raw.body) == {"tea": 240}
+
+
+async def test_batches_delays_and_order_of_what_is_published(cometmq_cluster: Any) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    loop = asyncio.get_running_loop()
+    came: list[tuple[str, float]] = []
+
+    @broker.subscriber("orders", group="billing")
+    async def bill(order: Order) -> None:
+        came.append((order.id, loop.time()))
+
+    async with broker:
+        await broker.start()
+        began = loop.time()
+        await broker.publish_batch(Order(id="a"), Order(id="b"), topic="orders", tags="paid")
+        await broker.publish(Order(id="later"), "orders", delay_ms=60_000)
+        places = [
+            await broker.publish(Order(id=f"{number}"), "keyed", ordering_key="O-1")
+            for number in range(5)
+        ]
+        await asyncio.sleep(120)
+    assert {name for name, _ in came} == {"a", "b", "later"}
+    [later] = [at - began for name, at in came if name == "later"]
+    assert 60 <= later < 65
+    assert len({place.queue for place in places}) == 1
+
+
+async def test_a_subscriber_without_a_handler_is_read_by_the_program(cometmq_cluster: Any) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    subscriber = broker.subscriber("orders", group="billing")
+
+    @broker.subscriber("orders", group="other")
+    async def handler(order: Order) -> None: ...
+
+    [handled] = [each for each in broker.subscribers if each is not subscriber]
+    async with broker:
+        await broker.start()
+        assert await subscriber.get_one(timeout=1) is None
+        for name in ("O-1", "O-2"):
+            await broker.publish(Order(id=name), "orders")
+        one = await subscriber.get_one(timeout=10)
+        assert one is not None
+        await one.ack()
+        async for other in subscriber:
+            await other.extend(60_000)
+            await other.ack()
+            break
+        assert {json.loads(one.body)["id"], json.loads(other.body)["id"]} == {"O-1", "O-2"}
+        with pytest.raises(ClientStateError, match="has a handler"):
+            await handled.get_one()
+
+
+async def test_clients_are_shown_to_watch_before_they_start(cometmq_cluster: Any) -> None:
+    watched: list[str] = []
+    telemetry = OpenTelemetryHook()
+
+    def watch(client: Any) -> None:
+        telemetry.watch(client)
+        watched.append(client.group)
+
+    broker = RocketMQBroker(cometmq_cluster.namesrv, producer_group="shop", watch=watch)
+
+    @broker.subscriber("orders", group="billing")
+    async def bill(order: Order) -> None: ...
+
+    async with broker:
+        await broker.start()
+    assert watched == ["shop", "billing"]
+
+
+async def test_two_subscribers_of_one_group_are_refused_before_anything_starts(
+    cometmq_cluster: Any,
+) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    for topic in ("orders", "invoices"):
+        broker.subscriber(topic, group="billing")
+    with pytest.raises(IllegalArgumentError, match="2 subscribers are in the group 'billing'"):
+        await broker.start()
+    assert not await broker.ping(0)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"max_workers": 0}, "max_workers"),
+        ({"prefetch": 33}, "max_messages"),
+        ({"invisible_ms": 10}, "invisible_ms"),
+        ({"group": "bad group"}, "group"),
+        ({"tags": "a", "sql": "b = 1"}, "tags"),
+    ],
+)
+def test_wrong_options_of_a_subscriber_are_refused_where_they_stand(
+    options: dict[str, Any], text: str
+) -> None:
+    broker = RocketMQBroker("127.0.0.1:9876")
+    with pytest.raises(IllegalArgumentError, match=text):
+        broker.subscriber("orders", **({"group": "billing"} | options))
+
+
+def test_wrong_options_of_the_broker_and_foreign_routers_are_refused() -> None:
+    with pytest.raises(IllegalArgumentError, match="namesrv"):
+        RocketMQBroker("no address")
+    with pytest.raises(IllegalArgumentError, match="bootstrap_servers"):
+        RocketMQBroker("127.0.0.1:9876", bootstrap_servers="127.0.0.1:9092")
+    with pytest.raises(TypeError, match="RedisRouter"):
+        RocketMQBroker("127.0.0.1:9876").include_router(RedisRouter())  # type: ignore[arg-type]
+
+
+async def test_handlers_are_called_in_memory() -> None:
+    broker = RocketMQBroker("127.0.0.1:9876")
+    router = RocketMQRouter("shop-")
+    invoices = broker.publisher("invoices")
+
+    @router.subscriber("orders", group="billing", tags="paid")
+    @invoices
+    async def bill(order: Order) -> dict[str, str]:
+        return {"of": order.id}
+
+    @broker.subscriber("prices", group="pricing")
+    async def price(article: str) -> int:
+        return len(article)
+
+    broker.include_router(router)
+    async with TestRocketMQBroker(broker) as test_broker:
+        await test_broker.publish(Order(id="O-1"), "shop-orders", tags="paid")
+        await test_broker.publish(Order(id="O-2"), "shop-orders", tags="draft")
+        bill.mock.assert_called_once_with({"id": "O-1", "cents": 0})
+        invoices.mock.assert_called_once_with({"of": "O-1"})
+        await test_broker.publish_batch({"id": "a"}, {"id": "b"}, topic="shop-orders", tags="paid")
+        assert bill.mock.call_count == 3
+        reply = await test_broker.request("tea", "prices")
+        assert await reply.decode() == 3
+        with pytest.raises(ValidationError):
+            await test_broker.publish({"cents": 1}, "shop-orders", tags="paid")
+
+
+def test_asyncapi_describes_topics_and_models() -> None:
+    broker = RocketMQBroker("127.0.0.1:9876", description="orders of the shop")
+
+    @broker.subscriber("orders", group="billing")
+    @broker.publisher("invoices")
+    async def bill(order: Order) -> str:
+        return order.id
+
+    described = AsyncAPI(FastStream(broker).broker).to_specification().to_jsonable()
+    assert described["servers"]["development"]["protocol"] == "rocketmq"
+    assert {channel["address"] for channel in described["channels"].values()} == {
+        "orders",
+        "invoices",
+    }
+    assert "Order" in described["components"]["schemas"]
+
+
