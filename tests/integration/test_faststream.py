@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from faststream import AckPolicy, FastStream
+from faststream import AckPolicy
 from faststream.exceptions import NackMessage
 from faststream.redis import RedisRouter
 from faststream.specification import AsyncAPI
@@ -81,10 +82,8 @@ async def test_a_message_comes_again_after_an_exception_until_it_is_a_dead_lette
         await broker.start()
         await broker.publish(Order(id="O-1"), "orders")
         await asyncio.sleep(300)
-    waits = [later - before for before, later in zip(tries, tries[1:], strict=False)]
-    assert [round(wait, -1) for wait in waits] == [30, 0, 30] or [
-        round(wait / 5) * 5 for wait in waits
-    ] == [30, 5, 30], waits
+    waits = [round((later - before) / 5) * 5 for before, later in pairwise(tries)]
+    assert waits == [30, 5, 30]
 
 
 async def test_a_rejected_message_is_a_dead_letter_with_the_reason(cometmq_cluster: Any) -> None:
@@ -252,7 +251,6 @@ async def test_a_subscriber_without_a_handler_is_read_by_the_program(cometmq_clu
     [handled] = [each for each in broker.subscribers if each is not subscriber]
     async with broker:
         await broker.start()
-        assert await subscriber.get_one(timeout=1) is None
         for name in ("O-1", "O-2"):
             await broker.publish(Order(id=name), "orders")
         one = await subscriber.get_one(timeout=10)
@@ -263,6 +261,7 @@ async def test_a_subscriber_without_a_handler_is_read_by_the_program(cometmq_clu
             await other.ack()
             break
         assert {json.loads(one.body)["id"], json.loads(other.body)["id"]} == {"O-1", "O-2"}
+        assert await subscriber.get_one(timeout=1) is None
         with pytest.raises(ClientStateError, match="has a handler"):
             await handled.get_one()
 
@@ -315,12 +314,12 @@ def test_wrong_options_of_a_subscriber_are_refused_where_they_stand(
 
 
 def test_wrong_options_of_the_broker_and_foreign_routers_are_refused() -> None:
-    with pytest.raises(IllegalArgumentError, match="namesrv"):
+    with pytest.raises(IllegalArgumentError, match="no name-server address"):
         RocketMQBroker("no address")
     with pytest.raises(IllegalArgumentError, match="bootstrap_servers"):
         RocketMQBroker("127.0.0.1:9876", bootstrap_servers="127.0.0.1:9092")
     with pytest.raises(TypeError, match="RedisRouter"):
-        RocketMQBroker("127.0.0.1:9876").include_router(RedisRouter())  # type: ignore[arg-type]
+        RocketMQBroker("127.0.0.1:9876").include_router(RedisRouter())  # type: ignore[arg-type]  # the mistake
 
 
 async def test_handlers_are_called_in_memory() -> None:
@@ -359,12 +358,10 @@ def test_asyncapi_describes_topics_and_models() -> None:
     async def bill(order: Order) -> str:
         return order.id
 
-    described = AsyncAPI(FastStream(broker).broker).to_specification().to_jsonable()
+    described = AsyncAPI(broker).to_specification().to_jsonable()
     assert described["servers"]["development"]["protocol"] == "rocketmq"
     assert {channel["address"] for channel in described["channels"].values()} == {
         "orders",
         "invoices",
     }
     assert "Order" in described["components"]["schemas"]
-
-

@@ -3,6 +3,7 @@ and FastStream."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import os

@@ -77,6 +77,20 @@ def test_a_message_comes_again_when_its_time_is_over_unless_it_is_extended(
     assert consumer.receive(wait_ms=500) == []
 
 
+def test_a_message_is_made_a_dead_letter_at_once(face: Face, name: str) -> None:
+    fill(face, name, b"0", b"1")
+    consumer = consumer_of(face, name)
+    good, bad = receive(face, consumer, 2)
+    good.ack()
+    bad.dead_letter("no such article")
+    assert consumer.receive(wait_ms=500) == []
+    letters = face.new_simple_consumer(f"{name}-letters", invisible_ms=LONG_MS)
+    letters.subscribe(f"%DLQ%{name}")
+    (letter,) = receive(face, face.started(letters), 1)
+    assert (letter.body, letter.origin_topic) == (b"1", name)
+    letter.ack()
+
+
 def test_a_batch_in_order_blocks_its_queue_until_it_is_acknowledged(face: Face, name: str) -> None:
     fill(face, name, b"0", b"1", b"2", b"3")
     consumer = consumer_of(face, name, ordered=True)

@@ -313,4 +313,4 @@ def test_the_blocking_face(tmp_path: Path) -> None:
                 if len(seen) == 19:
                     break
         assert seen | {letter.body} == {b"%d" % number for number in range(20)}
-        assert [each.body for each in cluster.dead_letters("billing", 1)] == [letter.body]
+        assert [each.body for each in cluster.call("dead_letters", "billing", 1)] == [letter.body]

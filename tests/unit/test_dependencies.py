@@ -36,10 +36,12 @@ MODULES = {
     "protobuf": "google",
     "pyyaml": "yaml",
     "zlib-ng": "zlib_ng",
+    "fast-depends": "fast_depends",
 }
 # Rooms that need other extras than `server`.
 EXTRAS = {
     "tls": ["certificates"],
+    "faststream": ["faststream"],
     # Bodies of Protobuf are decoded, too.
     "spark": ["spark", "protobuf"],
     "pipelines": ["spark", "tables"],

@@ -12,11 +12,9 @@ SOURCE = ROOT / "src"
 
 # Names that no code of ours reads, each with its reader.
 READERS = {
-    "cometmq.faststream.testing": {"TestRocketMQBroker": "users"},
     "cometmq.model.java.hashing": {"cached_count": "tests, which show that the cache is bounded"},
     "cometmq.model.sysflag": {"PULL_CLASS_FILTER": "the list of Java's flags, which is complete"},
     "cometmq.spark.lag": {"LagListener": "users"},
-    "cometmq.taskiq": {"RocketMQBroker": "users"},
     "cometmq.testing.unittest": {"BrokerTestCase": "users", "VirtualTestCase": "users"},
 }
 

@@ -188,7 +188,7 @@ class RocketMQBroker(
             await super().stop(exc_type, exc_val, exc_tb)
         finally:
             producer, self._connection = self._connection, None
-            self.config.producer.disconnect()
+            self.config.broker_config.producer.disconnect()
             if producer is not None:
                 await producer.close()
 
@@ -203,7 +203,7 @@ class RocketMQBroker(
             await asyncio.sleep(_LOOK_S)
         return False
 
-    async def publish(  # type: ignore[override]
+    async def publish(
         self,
         message: Any = None,
         topic: str = "",
@@ -239,7 +239,7 @@ class RocketMQBroker(
         result: SendResult = await self._basic_publish(command, producer=self.config.producer)
         return result
 
-    async def publish_batch(  # type: ignore[override]
+    async def publish_batch(  # type: ignore[override]  # more arguments, as FastStream's own brokers
         self,
         *messages: Any,
         topic: str = "",
@@ -260,12 +260,10 @@ class RocketMQBroker(
             correlation_id=correlation_id or self.config.id_generator(),
             timeout_ms=timeout_ms,
         )
-        result: SendResult = await self._basic_publish_batch(
-            command, producer=self.config.producer
-        )
+        result: SendResult = await self._basic_publish_batch(command, producer=self.config.producer)
         return result
 
-    async def request(  # type: ignore[override]
+    async def request(  # type: ignore[override]  # more arguments, as FastStream's own brokers
         self,
         message: Any = None,
         topic: str = "",

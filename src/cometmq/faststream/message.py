@@ -15,7 +15,12 @@ from cometmq.model.message import MessageExt
 CONTENT_TYPE: Final = "content-type"
 # Not the CORRELATION_ID of a request, by which the asking client finds the reply.
 CORRELATION: Final = "correlation-id"
-_NO_HEADERS: Final = p.RESERVED | p.OF_ONE_SENDING | {p.TAGS, p.KEYS, CONTENT_TYPE, CORRELATION}
+_NO_HEADERS: Final = (
+    p.RESERVED
+    | p.OF_ONE_SENDING
+    | {p.TAGS, p.KEYS, p.FIRST_POP_TIME, p.ORIGIN_GROUP, p.DLQ_ORIGIN_TOPIC}
+    | {CONTENT_TYPE, CORRELATION}
+)
 
 
 class RocketMQMessage(StreamMessage[MessageExt]):
@@ -79,5 +84,3 @@ class Parser:
 
     async def decode_message(self, message: StreamMessage[Any]) -> Any:
         return decode_message(message)
-
-

@@ -62,9 +62,7 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
             for name, text in message.properties.items():
                 reply.properties.setdefault(name, text)
             message = reply
-        return await self._connected.send(
-            message, timeout_ms=cmd.timeout_ms, key=cmd.ordering_key
-        )
+        return await self._connected.send(message, timeout_ms=cmd.timeout_ms, key=cmd.ordering_key)
 
     async def publish_batch(self, cmd: RocketMQPublishCommand) -> SendResult:
         messages = [await self.encoded(cmd, body) for body in cmd.batch_bodies]
@@ -106,5 +104,3 @@ class ReplyPublisher(FakePublisher):
         reply = RocketMQPublishCommand.from_cmd(super().patch_command(cmd))
         reply.asked = self._asked
         return reply
-
-

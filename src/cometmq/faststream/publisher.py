@@ -84,7 +84,7 @@ class RocketMQPublisher(PublisherUsecase):
     def topic(self) -> str:
         return f"{self._outer_config.prefix}{self._topic}"
 
-    async def publish(  # type: ignore[override]
+    async def publish(
         self,
         message: Any,
         topic: str = "",
@@ -117,7 +117,7 @@ class RocketMQPublisher(PublisherUsecase):
         )
         return result
 
-    async def request(  # type: ignore[override]
+    async def request(
         self,
         message: Any,
         topic: str = "",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 from faststream._internal.broker.registrator import Registrator
 from faststream._internal.broker.router import BrokerRouter
 from faststream._internal.constants import EMPTY
-from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream.middlewares import AckPolicy
 
 from cometmq.faststream.config import RocketMQBrokerConfig
@@ -21,8 +20,6 @@ from cometmq.faststream.publisher import (
 from cometmq.faststream.subscriber import (
     RocketMQSubscriber,
     RocketMQSubscriberConfig,
-    RocketMQSubscriberSpecification,
-    RocketMQSubscriberSpecificationConfig,
     Selection,
     Work,
 )
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 class RocketMQRegistrator(Registrator[MessageExt, RocketMQBrokerConfig]):
     """Has the decorators of brokers and routers."""
 
-    def subscriber(  # type: ignore[override]
+    def subscriber(  # type: ignore[override]  # other arguments, as FastStream's own brokers
         self,
         topic: str,
         *,
@@ -81,42 +78,21 @@ class RocketMQRegistrator(Registrator[MessageExt, RocketMQBrokerConfig]):
 
         Raises IllegalArgumentError for a number out of range.
         """
-        config = cast("RocketMQBrokerConfig", self.config)
-        calls = CallsCollection[MessageExt]()
-        specification = RocketMQSubscriberSpecification(
-            config,
-            RocketMQSubscriberSpecificationConfig(
-                topic=topic,
-                title_=title,
-                description_=description,
-                include_in_schema=include_in_schema,
-            ),
-            calls,
+        selection = Selection(
+            topic=topic, group=group, tags=tags, sql=sql, predicate=predicate, from_newest=from_newest
+        )  # fmt: skip
+        work = Work(
+            max_workers=max_workers, prefetch=prefetch, invisible_ms=invisible_ms,
+            longest_ms=longest_ms, retry_delay_ms=retry_delay_ms,
+        )  # fmt: skip
+        config = RocketMQSubscriberConfig(
+            selection=selection,
+            work=work,
+            no_reply=no_reply,
+            _ack_policy=ack_policy,
+            _outer_config=cast("RocketMQBrokerConfig", self.config),
         )
-        subscriber = RocketMQSubscriber(
-            RocketMQSubscriberConfig(
-                selection=Selection(
-                    topic=topic,
-                    group=group,
-                    tags=tags,
-                    sql=sql,
-                    predicate=predicate,
-                    from_newest=from_newest,
-                ),
-                work=Work(
-                    max_workers=max_workers,
-                    prefetch=prefetch,
-                    invisible_ms=invisible_ms,
-                    longest_ms=longest_ms,
-                    retry_delay_ms=retry_delay_ms,
-                ),
-                no_reply=no_reply,
-                _ack_policy=ack_policy,
-                _outer_config=config,
-            ),
-            specification,
-            calls,
-        )
+        subscriber = RocketMQSubscriber.of(config, title, description, include_in_schema)
         super().subscriber(subscriber, persistent=persistent)
         return subscriber.add_call(
             parser_=parser or self._parser,
@@ -125,7 +101,7 @@ class RocketMQRegistrator(Registrator[MessageExt, RocketMQBrokerConfig]):
             dependencies_=dependencies,
         )
 
-    def publisher(  # type: ignore[override]
+    def publisher(  # type: ignore[override]  # other arguments, as FastStream's own brokers
         self,
         topic: str,
         *,
@@ -160,7 +136,7 @@ class RocketMQRegistrator(Registrator[MessageExt, RocketMQBrokerConfig]):
         super().publisher(publisher, persistent=persistent)
         return publisher
 
-    def include_router(  # type: ignore[override]
+    def include_router(  # type: ignore[override]  # other arguments, as FastStream's own brokers
         self,
         router: RocketMQRegistrator,
         *,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from faststream._internal.configs import SubscriberSpecificationConfig, SubscriberUsecaseConfig
 from faststream._internal.constants import EMPTY
 from faststream._internal.endpoint.subscriber import SubscriberSpecification, SubscriberUsecase
+from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream._internal.endpoint.utils import process_msg
 from faststream.middlewares import AckPolicy
 from faststream.specification.asyncapi.utils import resolve_payloads
@@ -32,7 +33,6 @@ from cometmq.runtime.tasks import TaskOwner
 
 if TYPE_CHECKING:
     from faststream._internal.endpoint.publisher import PublisherProto
-    from faststream._internal.endpoint.subscriber.call_item import CallsCollection
     from faststream.message import StreamMessage
 
 _DAY_MS: Final = 24 * 3600 * 1000
@@ -145,6 +145,25 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         self._receiving: asyncio.Task[None] | None = None
         self._held = self._new_holding()
 
+    @classmethod
+    def of(
+        cls,
+        config: RocketMQSubscriberConfig,
+        title: str | None,
+        description: str | None,
+        include_in_schema: bool,
+    ) -> Self:
+        """Return a subscriber that AsyncAPI describes with this title and description."""
+        described = RocketMQSubscriberSpecificationConfig(
+            topic=config.selection.topic,
+            title_=title,
+            description_=description,
+            include_in_schema=include_in_schema,
+        )
+        calls = CallsCollection[MessageExt]()
+        specification = RocketMQSubscriberSpecification(config._outer_config, described, calls)  # noqa: SLF001 - FastStream's name
+        return cls(config, specification, calls)
+
     @property
     def topic(self) -> str:
         return f"{self._outer_config.prefix}{self._selection.topic}"
@@ -192,7 +211,7 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         self._held.add(received)
         return await self._processed(received[0]) if received else None
 
-    async def __aiter__(self) -> AsyncIterator[RocketMQMessage]:  # type: ignore[override]
+    async def __aiter__(self) -> AsyncIterator[RocketMQMessage]:
         consumer = await self._own_consumer("async for")
         async for received in consumer:
             self._held.add([received])

@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
-from unittest.mock import MagicMock
 
 from faststream._internal.testing.broker import EnterType, TestBroker, change_producer
 from faststream.exceptions import SubscriberNotFound
@@ -54,8 +53,8 @@ class TestRocketMQBroker(TestBroker[RocketMQBroker, EnterType], broker=RocketMQB
         with change_producer(broker.config.broker_config, _Deliveries(broker, self.brokers)):
             yield
 
-    async def _fake_connect(self, *_arguments: Any, **_named: Any) -> MagicMock:
-        return MagicMock()
+    async def _fake_connect(self, broker: RocketMQBroker, *args: Any, **kwargs: Any) -> None:
+        """Connect to nothing."""
 
 
 def _subscribers(brokers: Iterable[RocketMQBroker]) -> Iterable[RocketMQSubscriber]:
@@ -82,9 +81,7 @@ class _Deliveries(RocketMQProducer):
         return await self._deliver(await self.encoded(cmd, cmd.body))
 
     async def publish_batch(self, cmd: RocketMQPublishCommand) -> SendResult:
-        results = [
-            await self._deliver(await self.encoded(cmd, body)) for body in cmd.batch_bodies
-        ]
+        results = [await self._deliver(await self.encoded(cmd, body)) for body in cmd.batch_bodies]
         return results[0]
 
     async def request(self, cmd: RocketMQPublishCommand) -> MessageExt:

@@ -22,6 +22,7 @@ from time import sleep
 from types import ModuleType
 from typing import Any
 
+import anyio.to_thread
 import pytest
 
 from cometmq.logs.line_writer import LineWriter
@@ -103,6 +104,7 @@ def test_one_world_runs_several_coroutines() -> None:
 def test_work_for_threads_is_done_at_once() -> None:
     async def main() -> None:
         assert await asyncio.to_thread(threading.get_ident) == threading.get_ident()
+        assert await anyio.to_thread.run_sync(threading.get_ident) == threading.get_ident()
         assert now() == 0
 
     run(main())

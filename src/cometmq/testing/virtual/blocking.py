@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -94,6 +94,10 @@ def _replace(*, everything: bool) -> None:
         for owner, attribute, name, remedy in _REFUSED:
             refuse = _refusing(getattr(owner, attribute), name, remedy)
             replace(owner, attribute, staticmethod(refuse) if owner is SystemClock else refuse)
+    # The frameworks on anyio call functions of their users in its threads; a program may import it late.
+    threads = sys.modules.get("anyio.to_thread")
+    if threads is not None and not any(owner is threads for owner, _, _ in _replaced):
+        replace(threads, "run_sync", _at_once(threads.run_sync))
     sleep = _refusing(_REAL_SLEEP, "time.sleep", _SLEEP)
     _find_holders_of_sleep()
     for module, attribute in _holders_of_sleep:
@@ -129,6 +133,18 @@ def _refusing(real: Callable[..., Any], name: str, remedy: str) -> Callable[...,
         raise error
 
     return refuse
+
+
+def _at_once(real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return what `anyio.to_thread.run_sync` is in virtual time: as `asyncio.to_thread`, it calls in this thread."""
+
+    @functools.wraps(real)
+    async def run_sync(func: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        if threading.get_ident() in _fail_of:
+            return func(*args)
+        return await real(func, *args, **options)
+
+    return run_sync
 
 
 def _let_through(call: Callable[[], Any]) -> Any:
