@@ -43,16 +43,17 @@ _BEYOND_BODY: Final = 64 * 1024
 # Flags that change a record's layout, or whether it is queued; a client may have set any of them.
 _FLAGS_FOR_CARE: Final = TRANSACTION_MASK | HOSTS_V6
 
-# The fields of a record that differ from message to message of a batch, and those behind them that do not;
-# the length of the body follows.
-_BEGIN_IN_BATCH: Final = record_struct(
-    "size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset"
-)
-_SAME_IN_BATCH: Final = record_struct(
+# The fields of a record that are the same for all messages of a batch, and all that stand before the body.
+_SAME_NAMES: Final = (
     "sys_flag", "born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times",
     "prepared_transaction_offset",
 )  # fmt: skip
-assert _BEGIN_IN_BATCH.size + _SAME_IN_BATCH.size + 4 == BODY_AT
+_SAME_IN_BATCH: Final = record_struct(*_SAME_NAMES)
+_HEAD_IN_BATCH: Final = record_struct(
+    "size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset",
+    _SAME_NAMES, "body_length",
+)  # fmt: skip
+assert _HEAD_IN_BATCH.size == BODY_AT
 
 Arrival = Callable[[str, int, int, int, int, bytes], None]
 
@@ -76,6 +77,7 @@ class Appender:
 
     __slots__ = (
         "_clock",
+        "_is_awaited",
         "_log",
         "_max_body_size",
         "_on_arrival",
@@ -96,12 +98,14 @@ class Appender:
         clock: Clock,
         store_host: bytes,
         on_arrival: Arrival | None,
+        is_awaited: Callable[[str, int], bool],
     ) -> None:
         self._log = log
         self._clock = clock
         self._store_host = store_host
         self._v4 = len(store_host) == V4_HOST_SIZE
         self._on_arrival = on_arrival
+        self._is_awaited = is_awaited
         self._refusal: StoreError | None = None
         self.refusals = Refusals(self._refusal_changed)
         self._watch = PageCacheWatch(
@@ -283,14 +287,11 @@ class Appender:
             body, properties = entry.body, entry.properties
             body_length, properties_length = len(body), len(properties)
             size = overhead + body_length + properties_length
-            begins = _BEGIN_IN_BATCH.pack(
+            head = _HEAD_IN_BATCH.pack(
                 size, magic, crc32(body) & CRC_MASK, queue_id, entry.flag, queue_offset,
-                physical_offset,
+                physical_offset, same, body_length,
             )  # fmt: skip
-            parts += (
-                begins, same, body_length.to_bytes(4, "big"), body,
-                topic, properties_length.to_bytes(2, "big"), properties,
-            )  # fmt: skip
+            parts += (head, body, topic, properties_length.to_bytes(2, "big"), properties)
             units += (physical_offset, size, tags_codes[index])
             offsets.append(physical_offset)
             queue_offset += 1
@@ -309,7 +310,7 @@ class Appender:
         totals.batch_rest += count - 1
         self.appended_count += count
         arrived = self._on_arrival
-        if arrived is not None:
+        if arrived is not None and self._is_awaited(queue.topic, queue_id):
             first = queue_offset - count
             for index, entry in enumerate(entries):
                 next_offset, tags_code = first + index + 1, tags_codes[index]

@@ -202,6 +202,7 @@ class MessageStore:
             clock=clock,
             store_host=store_host,
             on_arrival=on_arrival,
+            is_awaited=self._is_awaited,
         )
         self.append = appender.append
         self.append_batch = appender.append_batch
