@@ -113,10 +113,12 @@ final class StoreFiles {
 
     /**
      * Return the queue offset of the first message that lies in the log from {@code logBase} on, and the one
-     * behind the last message; equal when there is none.
+     * behind the last message; equal when there is none. Offsets from {@code below} on are not looked at if
+     * the queue reaches so far: its end is {@code below} then.
      */
-    static long[] bounds(QueueFiles queue, long logBase) throws IOException {
-        long end = end(queue);
+    static long[] bounds(QueueFiles queue, long logBase, long below) throws IOException {
+        // Java does not know the holes of a file, so its end is found by reading all that was never written.
+        long end = below < Long.MAX_VALUE && isWritten(queue, below - 1) ? below : end(queue);
         for (String path : queue.paths()) {
             long first = firstUnit(path);
             try (UnitFile file = new UnitFile(path)) {
@@ -128,6 +130,22 @@ final class StoreFiles {
             }
         }
         return new long[] {end, end};
+    }
+
+    private static boolean isWritten(QueueFiles queue, long offset) throws IOException {
+        for (String path : queue.paths()) {
+            long unit = offset - firstUnit(path);
+            if (unit < 0) {
+                break;
+            }
+            try (FileChannel channel = FileChannel.open(Path.of(path), StandardOpenOption.READ)) {
+                if (unit < channel.size() / UNIT_SIZE) {
+                    ByteBuffer size = ByteBuffer.allocate(4);
+                    return channel.read(size, unit * UNIT_SIZE + 8) == 4 && size.getInt(0) > 0;
+                }
+            }
+        }
+        return false;
     }
 
     private static long end(QueueFiles queue) throws IOException {

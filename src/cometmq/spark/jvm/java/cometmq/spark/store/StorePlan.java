@@ -122,9 +122,11 @@ final class StorePlan {
             if (!queue.isBorrowed() && !bounds.takes(queue.topic(), queue.queueId())) {
                 continue;
             }
-            long[] range = StoreFiles.bounds(queue, logBase);
+            // Messages in borrowed queues have offsets of other queues.
+            long end = queue.isBorrowed() ? Long.MAX_VALUE : bounds.endOffset;
+            long[] range = StoreFiles.bounds(queue, logBase, end);
             long low = queue.isBorrowed() ? range[0] : Math.max(range[0], bounds.minOffset);
-            long high = queue.isBorrowed() ? range[1] : Math.min(range[1], bounds.endOffset);
+            long high = Math.min(range[1], end);
             if (low < high) {
                 wanted.add(queue);
                 ranges.add(new long[] {low, high});
@@ -204,7 +206,7 @@ final class StorePlan {
             return places;
         }
         double step = (double) (inside[inside.length - 1] - file.base()) / count;
-        try (LogWindow window = new LogWindow(file)) {
+        try (LogWindow window = new LogWindow(file, new byte[LogWindow.STANDARD])) {
             for (int share = 1; share < count; share++) {
                 double wanted = share * step + file.base();
                 int at = 0;
