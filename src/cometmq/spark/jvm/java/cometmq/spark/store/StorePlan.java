@@ -116,6 +116,7 @@ final class StorePlan {
     private List<Part> queueParts(List<StoreFiles.QueueFiles> queues, long logBase)
             throws IOException, Unfit {
         List<StoreFiles.QueueFiles> wanted = new ArrayList<>();
+        Tails tails = new Tails();
         List<long[]> ranges = new ArrayList<>();
         long total = 0;
         for (StoreFiles.QueueFiles queue : queues) {
@@ -124,7 +125,7 @@ final class StorePlan {
             }
             // Messages in borrowed queues have offsets of other queues.
             long end = queue.isBorrowed() ? Long.MAX_VALUE : bounds.endOffset;
-            long[] range = StoreFiles.bounds(queue, logBase, end);
+            long[] range = StoreFiles.bounds(queue, logBase, end, tails);
             long low = queue.isBorrowed() ? range[0] : Math.max(range[0], bounds.minOffset);
             long high = Math.min(range[1], end);
             if (low < high) {
@@ -183,8 +184,9 @@ final class StorePlan {
     private static long[] recordStarts(List<StoreFiles.QueueFiles> queues) throws IOException {
         long[][] each = new long[queues.size()][];
         int size = 0;
+        Tails tails = new Tails();
         for (int at = 0; at < each.length; at++) {
-            each[at] = StoreFiles.someOffsets(queues.get(at));
+            each[at] = StoreFiles.someOffsets(queues.get(at), tails);
             size += each[at].length;
         }
         long[] starts = new long[size];
