@@ -102,6 +102,7 @@ public final class BareStore implements TableProvider {
     private static final class Reader implements PartitionReader<InternalRow> {
         private static final VarHandle INT =
                 MethodHandles.byteArrayViewVarHandle(int[].class, ByteOrder.BIG_ENDIAN);
+        private static final int BLANK = 0xCBD43194;
         private static final int BODY_AT = 88;
 
         private final FileInputStream in;
@@ -116,9 +117,9 @@ public final class BareStore implements TableProvider {
 
         @Override
         public boolean next() throws IOException {
-            int size = has(4) ? (int) INT.get(bytes, at) : 0;
+            int size = has(8) ? (int) INT.get(bytes, at) : 0;
             // What follows the last record is a blank one up to the end of the file, or nothing.
-            if (size == 0 || !has(size)) {
+            if (size == 0 || (int) INT.get(bytes, at + 4) == BLANK || !has(size)) {
                 return false;
             }
             int bodyEnd = at + BODY_AT + (int) INT.get(bytes, at + BODY_AT - 4);
