@@ -125,7 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("messages", type=int)
     parser.add_argument("queues", type=int)
-    parser.add_argument("--readers", nargs="+", choices=["jvm", "python"], default=list(readers()))
+    parser.add_argument("--readers", nargs="*", choices=["jvm", "python"], default=list(readers()))
     parser.add_argument("--archive", action="store_true", help="archive the store, too")
     parser.add_argument("--directory", help="where the store is written; must not be in memory")
     given = parser.parse_args()
