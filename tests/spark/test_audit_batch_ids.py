@@ -30,9 +30,8 @@ def dealt_out(spark: Any, messages: Any, reported: list[Row]) -> list[Row]:
     schema = "topic string, msg_id string, what string, time_ms bigint"
     evidence = small_table(spark, reported, schema)
     results = []
-    named = batch_ids.named_batches(messages, evidence, same)
-    for members in (batch_ids.batches(messages), named):
-        found = evidence if members is None else batch_ids.dealt_out(evidence, members)
+    for members in (batch_ids.batches(messages), None):
+        found = batch_ids.of_messages(evidence, messages, members, same)
         results.append(sorted((tuple(row) for row in found.collect()), key=repr))
     assert results[0] == results[1]
     return results[0]

@@ -86,6 +86,15 @@ def known_ids(messages: Any, members: Any | None) -> Any:
     return own.unionByName(of_batches.withColumn("is_batch", f.lit(True)))
 
 
+def of_messages(evidence: Any, messages: Any, members: Any | None, keep: Keep) -> Any:
+    """Return the evidence with the ids of messages in place of those of batches. members: `batches`,
+    None if they are not known yet.
+    """
+    if members is None:
+        members = named_batches(messages, evidence, keep)
+    return evidence if members is None else dealt_out(evidence, members)
+
+
 def dealt_out(evidence: Any, members: Any) -> Any:
     """Return the evidence with the ids of messages in place of those of batches."""
     from pyspark.sql import Window

@@ -160,8 +160,7 @@ class Comparison:
 
     def _reads_rows_again(self) -> bool:
         """Say whether evidence is looked for in the rows before they are counted."""
-        config = self._config
-        return bool(config.sent or config.consumed or config.trace_topic)
+        return bool(self._config.sent or self._config.consumed or self._config.trace_topic)
 
     def _explained(self, whole: Any) -> Any:
         """Return the rows with the reasons of noted gaps."""
@@ -416,10 +415,7 @@ class Comparison:
             union = union.union(frame)
         if not self._has_batches or not frames:
             return union
-        union = self._keep(union)
-        if members is None:
-            members = batch_ids.named_batches(in_batches, union, self._keep)
-        return union if members is None else batch_ids.dealt_out(union, members)
+        return batch_ids.of_messages(self._keep(union), in_batches, members, self._keep)
 
     def _keep(self, frame: Any) -> Any:
         """Persist a frame, so that it is read only once."""
