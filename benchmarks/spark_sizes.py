@@ -88,6 +88,12 @@ def topic_of(at: int) -> str:
     return f"bench-{at:03d}"
 
 
+def in_hex(numbers: Any) -> Any:
+    """Return the 16 hexadecimal digits of each number."""
+    digits = _HEX[numbers.astype(">i8").view(np.uint8)].view(np.uint8)
+    return digits.reshape(len(numbers), 16)
+
+
 def write_store(
     root: Path,
     messages: int,
@@ -95,16 +101,20 @@ def write_store(
     body_bytes: int = _BODY_BYTES,
     *,
     scrambled: bool = False,
+    java_batches: int = 0,
 ) -> list[str]:
     """Write a store of messages that went to its queues in turn; return the topics.
 
     scrambled: bodies are random bytes, which nothing makes smaller. Else all are alike.
+    java_batches: so many neighbours of a queue are a batch that a Java broker stored: each message also has
+        the batch's id (docs/internals/message-ids.md). 0: none are.
     """
     bodies = np.random.default_rng(1)
     host = pack_host("127.0.0.1", 10911)
-    key = b"0" * 32
+    key, batch_key = b"0" * 32, b"1" * 32
+    of_batch = b"\x02UNIQ_KEY\x01" + batch_key if java_batches else b""
     template = encode_record(
-        topic=topic_of(0).encode(), body=b"x" * body_bytes, properties=b"UNIQ_KEY\x01" + key + b"\x02TAGS\x01" + _TAG,
+        topic=topic_of(0).encode(), body=b"x" * body_bytes, properties=b"UNIQ_KEY\x01" + key + b"\x02TAGS\x01" + _TAG + of_batch,
         queue_id=0, queue_offset=0, physical_offset=0, sys_flag=0, born_timestamp=0, born_host=host,
         store_timestamp=0, store_host=host,
     )  # fmt: skip
@@ -131,8 +141,11 @@ def write_store(
                 ):  # fmt: skip
                     data = values.astype(kind).view(np.uint8).reshape(len(at), -1)
                     rows[:, place : place + data.shape[1]] = data
-                digits = _HEX[at.astype(">i8").view(np.uint8)].view(np.uint8).reshape(len(at), 16)
-                rows[:, key_at + 16 : key_at + 32] = digits
+                rows[:, key_at + 16 : key_at + 32] = in_hex(at)
+                if java_batches:
+                    batch = at // queues // java_batches * queues + queue
+                    batch_at = template.index(batch_key) + 16
+                    rows[:, batch_at : batch_at + 16] = in_hex(batch)
                 for digit in range(3):
                     number = queue // QUEUES_OF_A_TOPIC // 10 ** (2 - digit) % 10
                     rows[:, topic_at + 6 + digit] = ord("0") + number
@@ -485,7 +498,7 @@ def pipelines(directory: Path, options: argparse.Namespace) -> None:
     """
     (count,) = options.counts
     root = directory / "store"
-    (topic,) = write_store(root, count, 8, options.body_bytes)
+    (topic,) = write_store(root, count, 8, options.body_bytes, java_batches=options.java_batches)
     spark = session(options.java_options)
     memory = Memory(spark)
     stages = Stages(spark)
@@ -705,6 +718,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4, help="of pipelines")
     parser.add_argument(
         "--java-options", default="", help="of pipelines, in place of those of spark_session()"
+    )
+    parser.add_argument(
+        "--java-batches",
+        type=int,
+        default=0,
+        help="messages of a Java batch in the store of pipelines",
     )
     parser.add_argument("--body-bytes", type=int, default=_BODY_BYTES, help="of pipelines")
     parser.add_argument(

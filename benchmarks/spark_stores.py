@@ -4,8 +4,9 @@
     python -m benchmarks.spark_stores 5000000 1000 --readers python
 
 Needs the extra `spark` and a Java for it. The store is written here, record after record of 200 bytes, as a
-broker would leave it, and removed at the end. Each reader reads it by the log and by its queues. A line is one of
-`benchmarks.spark_sizes`, and below it stands how many files of the store were open at once at most.
+broker would leave it, and removed at the end. Each reader reads it by the log and by its queues; with --archive the
+store is archived, too. A line is one of `benchmarks.spark_sizes`, and below it stands how many files of the store were
+open at once at most.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.counted_python import counted_python, stats_below
 from benchmarks.spark_sizes import Memory, readers, session, write_store
 from benchmarks.spark_tables import thrown_away
+from cometmq.pipelines import archive
+from cometmq.pipelines.configuration import ClusterConfig
+from cometmq.pipelines.context import Context
+from cometmq.pipelines.progress import Progress
 
 _LOOK_S: Final = 0.5
 
@@ -37,7 +42,7 @@ class OpenFiles:
         self._stopped = threading.Event()
         self.most_open = self.most_mapped = 0
 
-    def during(self, work: Callable[[], None]) -> None:
+    def during(self, work: Callable[[], Any]) -> None:
         """Do the work, and print the largest numbers that were seen."""
         self.most_open = self.most_mapped = 0
         self._stopped.clear()
@@ -75,8 +80,9 @@ class OpenFiles:
         return len({line[line.index("/") :] for line in lines if self._directory in line})
 
 
-def measure(directory: Path, messages: int, queues: int, chosen: list[str]) -> None:
-    """Write the store, and read it by each reader, by the log and by the queues."""
+def measure(directory: Path, given: argparse.Namespace) -> None:
+    """Write the store, read it by each reader, by the log and by the queues, and archive it if asked."""
+    messages, queues = given.messages, given.queues
     root = directory / "store"
     began = time.perf_counter()
     topics = write_store(root, messages, queues)
@@ -90,19 +96,28 @@ def measure(directory: Path, messages: int, queues: int, chosen: list[str]) -> N
     spark = session()
     memory = Memory(spark)
     opened = OpenFiles(memory.jvm, root)
-    for reader in chosen:
+
+    def show(name: str, work: Callable[[], Any]) -> None:
+        memory.show(name, partial(opened.during, work), messages)
+        print(
+            f"    files of the store at once: {opened.most_open:,} open, {opened.most_mapped:,} mapped",
+            flush=True,
+        )
+
+    for reader in given.readers:
         source = spark.read.format("rocketmq-store").options(reader=reader)
         by_queue = source.option("subscribe", ",".join(topics)).load(str(root))
         by_log = spark.read.format("rocketmq-store").options(reader=reader).load(str(root))
         for name, frame in (("by log", by_log), ("by queue", by_queue)):
-            work = partial(opened.during, thrown_away(frame))
-            memory.show(f"{reader}, {name}", work, messages)
-            print(
-                f"    files of the store at once: {opened.most_open:,} open, {opened.most_mapped:,} mapped",
-                flush=True,
-            )
+            show(f"{reader}, {name}", thrown_away(frame))
         counted = by_queue.selectExpr("count(*)", "count(distinct topic, queue_id)").collect()[0]
         print(f"    {counted[0]:,} messages of {counted[1]:,} queues came out", flush=True)
+    if given.archive:
+        kept = archive.Config(
+            topics=topics, path=str(directory / "archive"), store=str(root), broker="broker-a",
+        )  # fmt: skip
+        context = Context(spark, ClusterConfig(), Progress())
+        show("archive", lambda: print(archive.run(kept, context).summary, flush=True))
     spark.stop()
 
 
@@ -110,13 +125,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("messages", type=int)
     parser.add_argument("queues", type=int)
-    parser.add_argument("--readers", nargs="+", choices=["jvm", "python"], default=list(readers()))
+    parser.add_argument("--readers", nargs="*", choices=["jvm", "python"], default=list(readers()))
+    parser.add_argument("--archive", action="store_true", help="archive the store, too")
     parser.add_argument("--directory", help="where the store is written; must not be in memory")
     given = parser.parse_args()
     print(f"Python {sys.version.split()[0]}", flush=True)
     with tempfile.TemporaryDirectory(prefix="cometmq-stores-", dir=given.directory) as directory:
         os.environ["PYSPARK_PYTHON"] = counted_python(Path(directory))
-        measure(Path(directory), given.messages, given.queues, given.readers)
+        measure(Path(directory), given)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Needs the extra `spark` and a Java for it. A broker process is filled and read l
 are written as Parquet, and from there into a second topic by the sink. Then the broker is stopped,
 and three things are read: its files, the Parquet, and the same files by a source that yields
 tuples. The broker's files are read by both readers of stores if `scripts/store-jar` has made the jar
-of the one in the JVM. Spark runs `local[1]` and throws away what it reads (format `noop`). The processor time is
+of the one in the JVM, and beside it by one that checks nothing (`java/BareStore.java`). Spark runs `local[1]` and throws away what it reads (format `noop`). The processor time is
 that of the JVM and all Python processes, planning included, without the broker's. The sources give
 their default columns unless a line says otherwise; Parquet has all.
 """
@@ -29,6 +29,8 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
+from benchmarks.bare_store import FORMAT as BARE
+from benchmarks.bare_store import bare_jar
 from benchmarks.counted_python import counted_python, processor_seconds
 from cometmq import Message, Producer
 from cometmq.protocol.messages.record import MAGIC_V1, MAGIC_V2, decode_record
@@ -162,6 +164,14 @@ def sink(frame: Any, namesrv: str, outbox: Path | None = None) -> Callable[[], N
     return work
 
 
+def beside_the_bare(spark: Any, path: str, show: Callable[[str, Callable[[], None]], None]) -> None:
+    """Measure the reader in the JVM and one that checks nothing, by turns, since the JVM goes on compiling."""
+    stored = spark.read.format("rocketmq-store").options(reader="jvm", columns="body,tags")
+    for _ in range(2):
+        show("the same by the log", thrown_away(stored.load(path)))
+        show("a reader that checks nothing", thrown_away(spark.read.format(BARE).load(path)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=400_000)
@@ -182,6 +192,8 @@ def main() -> None:
             # On a machine that others use, too, Python workers come up slowly.
             "spark.python.authenticate.socketTimeout": "600s",
         }
+        if jar_path():
+            config["spark.jars"] = str(bare_jar(Path(directory)))
         os.environ["PYSPARK_PYTHON"] = counted_python(Path(directory))
         spark = spark_session("local[1]", config=config)
         spark.sparkContext.setLogLevel("ERROR")
@@ -213,6 +225,8 @@ def main() -> None:
             show(name, thrown_away(stored("default")))
             show(f"{name}, all columns", thrown_away(stored("all")))
             show(f"{name}, two columns", thrown_away(stored("tags,body")))
+        if jar_path():
+            beside_the_bare(spark, path, show)
         show("Parquet", thrown_away(spark.read.parquet(parquet)))
         show(
             "Parquet, two columns", thrown_away(spark.read.parquet(parquet).select("tags", "body"))

@@ -21,10 +21,20 @@ def of(spark: Any, messages: list[tuple[str, str, str | None, int]]) -> Any:
     return small_table(spark, messages, schema)
 
 
+def same(frame: Any) -> Any:
+    return frame
+
+
 def dealt_out(spark: Any, messages: Any, reported: list[Row]) -> list[Row]:
+    """Deal out by all batches, and by those that are named, if any is; the result has to be the same."""
     schema = "topic string, msg_id string, what string, time_ms bigint"
-    found = batch_ids.dealt_out(small_table(spark, reported, schema), batch_ids.batches(messages))
-    return sorted((tuple(row) for row in found.collect()), key=repr)
+    evidence = small_table(spark, reported, schema)
+    results = []
+    for members in (batch_ids.batches(messages), None):
+        found = batch_ids.of_messages(evidence, messages, members, same)
+        results.append(sorted((tuple(row) for row in found.collect()), key=repr))
+    assert results[0] == results[1]
+    return results[0]
 
 
 def test_evidence_of_a_batch_is_dealt_out_to_its_messages(spark: Any) -> None:
@@ -98,4 +108,34 @@ def test_an_id_that_a_message_has_for_itself_names_no_batch(spark: Any) -> None:
     assert sorted(tuple(row) for row in known) == [
         ("orders", "MINE", False),
         ("orders", "YOURS", False),
+    ]
+
+
+def test_only_the_messages_of_named_batches_are_brought_together(spark: Any) -> None:
+    messages = of(spark, [("orders", f"A{at}", f"B{at // 4}", at) for at in range(40)])
+    schema = "topic string, msg_id string, what string, time_ms bigint"
+
+    def named(*ids: str) -> Any:
+        reported = [("orders", one, "consumed 0", 1) for one in ids]
+        return batch_ids.named_batches(messages, small_table(spark, reported, schema), same)
+
+    assert named() is None
+    # Evidence that names messages by their own ids needs nothing of the batches.
+    assert named("A1", "UNKNOWN") is None
+    found = named("A1", "B2", "B2").collect()
+    assert sorted((row.batch, row.place, row.size, row.own) for row in found) == [
+        ("B2", at, 4, f"A{8 + at}") for at in range(4)
+    ]
+
+
+def test_evidence_of_very_many_ids_is_dealt_out_by_all_batches(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_ids, "MOST_BROADCAST", 2)
+    messages = of(spark, [("orders", f"A{at}", f"B{at // 2}", at) for at in range(8)])
+    reported: list[Row] = [("orders", f"B{at}", "dead 0", None) for at in range(3)]
+    assert dealt_out(spark, messages, reported) == [
+        ("orders", "A1", "dead 0", None),
+        ("orders", "A3", "dead 0", None),
+        ("orders", "A5", "dead 0", None),
     ]

@@ -213,7 +213,9 @@ class StoreSource:
         self._broker = broker
         self._min_partitions = min_partitions
         self._files = StoreFiles(directory)
-        there = {queue.topic for queue in self._files.queues()}
+        # Nobody writes to the store. With 10,000 queues a list of them takes half a second, and each batch needs it.
+        self._queues = self._files.queues()
+        there = {queue.topic for queue in self._queues}
         if pattern is not None:
             # As with live brokers, a pattern does not match RocketMQ's own topics.
             chosen = {t for t in there if re.fullmatch(pattern, t) and not is_system_topic(t)}
@@ -317,7 +319,7 @@ class StoreSource:
             base = log[0].base if log else _NO_LOG
             return {
                 MessageQueue(queue.topic, self._broker, queue.queue_id): queue.bounds(base)
-                for queue in self._files.queues()
+                for queue in self._queues
                 if queue.topic in self._topics
             }
 
@@ -339,7 +341,7 @@ class StoreSource:
     ) -> dict[MessageQueue, int | None]:
         with kept_from_brokers(self._directory):
             log = self._files.log_files()
-            there = {(queue.topic, queue.queue_id): queue for queue in self._files.queues()}
+            there = {(queue.topic, queue.queue_id): queue for queue in self._queues}
             files = {queue: there.get((queue.topic, queue.queue_id)) for queue in places}
             return {
                 queue: None if own is None else store_time_ms(own, places[queue], log)

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from cometmq.pipelines.audit.rows import MOST_BROADCAST, Keep
+from cometmq.pipelines.small_tables import collected
+
 # The beginnings of evidence that is dealt out from the last message on.
 _FROM_THE_LAST: Final = "^(consume failed|dead|retry waits|retry redriven|retry delayed) "
 
@@ -42,6 +45,36 @@ def batches(messages: Any) -> Any:
     )
 
 
+def named_batches(messages: Any, evidence: Any, keep: Keep) -> Any | None:
+    """Return `batches` of which the evidence may name any; None if it names no batch.
+
+    Most audits have little evidence or none, and it names few batches. So these are looked for in one
+    pass over the messages, and only their messages are brought together.
+    """
+    from pyspark.sql import functions as f
+
+    named = collected(evidence.select("topic", "msg_id").distinct().limit(MOST_BROADCAST + 1))
+    count = named.count()
+    if not count:
+        return None
+    if count > MOST_BROADCAST:
+        return keep(batches(keep(messages)))
+    yes = f.lit(True)
+    as_own = f.broadcast(named.select("topic", "msg_id", yes.alias("own_is_named")))
+    as_batch = f.broadcast(
+        named.select("topic", f.col("msg_id").alias("batch_msg_id"), yes.alias("batch_is_named"))
+    )
+    found = keep(
+        messages.join(as_own, ["topic", "msg_id"], "left")
+        .join(as_batch, ["topic", "batch_msg_id"], "left")
+        .where("own_is_named or batch_is_named")
+        .withColumn("batch_msg_id", f.when(f.col("batch_is_named"), f.col("batch_msg_id")))
+    )
+    if found.where("batch_msg_id is not null").isEmpty():
+        return None
+    return keep(batches(found))
+
+
 def known_ids(messages: Any, members: Any | None) -> Any:
     """Return the ids by which clients may name the messages: topic, msg_id, is_batch."""
     from pyspark.sql import functions as f
@@ -51,6 +84,15 @@ def known_ids(messages: Any, members: Any | None) -> Any:
         return own
     of_batches = members.where("place = 0").select("topic", f.col("batch").alias("msg_id"))
     return own.unionByName(of_batches.withColumn("is_batch", f.lit(True)))
+
+
+def of_messages(evidence: Any, messages: Any, members: Any | None, keep: Keep) -> Any:
+    """Return the evidence with the ids of messages in place of those of batches. members: `batches`,
+    None if they are not known yet.
+    """
+    if members is None:
+        members = named_batches(messages, evidence, keep)
+    return evidence if members is None else dealt_out(evidence, members)
 
 
 def dealt_out(evidence: Any, members: Any) -> Any:

@@ -160,9 +160,7 @@ class Comparison:
 
     def _reads_rows_again(self) -> bool:
         """Say whether evidence is looked for in the rows before they are counted."""
-        config = self._config
-        evidence = config.sent or config.consumed or config.trace_topic
-        return bool(evidence) or self._has_batches
+        return bool(self._config.sent or self._config.consumed or self._config.trace_topic)
 
     def _explained(self, whole: Any) -> Any:
         """Return the rows with the reasons of noted gaps."""
@@ -390,10 +388,8 @@ class Comparison:
     def _known_evidence(self, whole: Any) -> Any:
         config, evidence, basis = self._config, self._evidence, self.basis
         known = whole.where("copy = 1")
+        in_batches = known.select("topic", "msg_id", "batch_msg_id", "queue_offset")
         members = None
-        if self._has_batches:
-            ids = known.select("topic", "msg_id", "batch_msg_id", "queue_offset")
-            members = self._keep(batch_ids.batches(ids))
         by_key = whole.where("key_copy = 1").select("topic", "msg_id", "key")
         frames = [evidence.retried(at, group) for at, group in enumerate(config.groups)]
         if config.groups or basis.sent_by != OFFSETS:
@@ -406,6 +402,8 @@ class Comparison:
             if basis.sent_by == TRACE:
                 frames.append(evidence.sent_by_trace(events))
             if TRACE in basis.consumed_by.values():
+                if self._has_batches:
+                    members = self._keep(batch_ids.batches(in_batches))
                 ids = batch_ids.known_ids(known, members)
                 frames.append(evidence.consumed_by_trace(events, ids))
         if sent is not None:
@@ -415,7 +413,9 @@ class Comparison:
         union = ev.nothing(self._spark)
         for frame in frames:
             union = union.union(frame)
-        return union if members is None else batch_ids.dealt_out(self._keep(union), members)
+        if not self._has_batches or not frames:
+            return union
+        return batch_ids.of_messages(self._keep(union), in_batches, members, self._keep)
 
     def _keep(self, frame: Any) -> Any:
         """Persist a frame, so that it is read only once."""

@@ -13,7 +13,7 @@ import java.nio.file.StandardOpenOption;
  * bytes, where a mapping would end the JVM or throw errors out of any line that looks at it.
  */
 final class LogWindow implements AutoCloseable {
-    private static final int STANDARD = 256 * 1024;
+    static final int STANDARD = 256 * 1024;
     // What a large record needed beyond this is given back when a small one is read.
     private static final int KEPT = 4 * 1024 * 1024;
 
@@ -22,12 +22,14 @@ final class LogWindow implements AutoCloseable {
     private long start;
     private int length;
 
-    byte[] bytes = new byte[STANDARD];
+    byte[] bytes;
 
     /** How many bytes were read. */
     long read;
 
-    LogWindow(StoreFiles.LogFile file) throws IOException {
+    /** Read into an array of STANDARD bytes or more, which {@code bytes} replaces by a larger one if it has to. */
+    LogWindow(StoreFiles.LogFile file, byte[] bytes) throws IOException {
+        this.bytes = bytes;
         channel = FileChannel.open(Path.of(file.path()), StandardOpenOption.READ);
         size = file.size();
     }

@@ -17,12 +17,14 @@ final class PartsReader implements PartitionReader<InternalRow> {
     private final Iterator<Part> coming;
     private final long[] done = new long[Metrics.OF_TASKS.length];
     private final AutoCloseable lock;
+    private final TaskFiles task;
     private StoreReader reader;
 
     PartsReader(Job job, List<Part> parts) throws IOException {
         this.job = job;
         coming = parts.iterator();
         lock = StoreLocks.lock(job.options().path);
+        task = new TaskFiles(job.options());
     }
 
     @Override
@@ -32,7 +34,7 @@ final class PartsReader implements PartitionReader<InternalRow> {
             if (!coming.hasNext()) {
                 return false;
             }
-            reader = StoreReader.of(job, coming.next());
+            reader = StoreReader.of(job, coming.next(), task);
         }
         return true;
     }

@@ -175,8 +175,11 @@ final class Properties {
     private boolean sameName(int one, int other) {
         int from = places[4 * one];
         int second = places[4 * other];
+        int length = places[4 * one + 1] - from;
         return from >= 0
                 && second >= 0
+                && length == places[4 * other + 1] - second
+                && bytes[from] == bytes[second]
                 && Arrays.equals(
                         bytes, from, places[4 * one + 1], bytes, second, places[4 * other + 1]);
     }

@@ -113,10 +113,14 @@ final class StoreFiles {
 
     /**
      * Return the queue offset of the first message that lies in the log from {@code logBase} on, and the one
-     * behind the last message; equal when there is none.
+     * behind the last message; equal when there is none. Offsets from {@code below} on are not looked at if
+     * the queue reaches so far: its end is {@code below} then.
      */
-    static long[] bounds(QueueFiles queue, long logBase) throws IOException {
-        long end = end(queue);
+    static long[] bounds(QueueFiles queue, long logBase, long below, Tails tails)
+            throws IOException {
+        // One unit that is written says as much as the end, for which all that was never written is read.
+        boolean reaches = below < Long.MAX_VALUE && isWritten(queue, below - 1);
+        long end = reaches ? below : end(queue, tails);
         for (String path : queue.paths()) {
             long first = firstUnit(path);
             try (UnitFile file = new UnitFile(path)) {
@@ -130,11 +134,27 @@ final class StoreFiles {
         return new long[] {end, end};
     }
 
-    private static long end(QueueFiles queue) throws IOException {
+    private static boolean isWritten(QueueFiles queue, long offset) throws IOException {
+        for (String path : queue.paths()) {
+            long unit = offset - firstUnit(path);
+            if (unit < 0) {
+                break;
+            }
+            try (FileChannel channel = FileChannel.open(Path.of(path), StandardOpenOption.READ)) {
+                if (unit < channel.size() / UNIT_SIZE) {
+                    ByteBuffer size = ByteBuffer.allocate(4);
+                    return channel.read(size, unit * UNIT_SIZE + 8) == 4 && size.getInt(0) > 0;
+                }
+            }
+        }
+        return false;
+    }
+
+    private static long end(QueueFiles queue, Tails tails) throws IOException {
         List<String> paths = queue.paths();
         for (int file = paths.size() - 1; file >= 0; file--) {
             try (UnitFile units = new UnitFile(paths.get(file))) {
-                long written = units.written();
+                long written = units.written(tails);
                 if (written > 0) {
                     return firstUnit(paths.get(file)) + written;
                 }
@@ -172,12 +192,12 @@ final class StoreFiles {
     }
 
     /** Return the places in the log of some of the queue's messages, spread over its files. */
-    static long[] someOffsets(QueueFiles queue) throws IOException {
+    static long[] someOffsets(QueueFiles queue, Tails tails) throws IOException {
         long[] found = new long[64];
         int size = 0;
         for (String path : queue.paths()) {
             try (UnitFile units = new UnitFile(path)) {
-                long written = units.written();
+                long written = units.written(tails);
                 long messages = 0;
                 for (long at = 0; at < written; at++) {
                     messages += isMessage(units.size(at)) ? 1 : 0;
@@ -228,12 +248,14 @@ final class StoreFiles {
 
         final long count;
 
+        private final Path path;
         private final FileChannel channel;
         private final ByteBuffer piece = ByteBuffer.allocate(PIECE * UNIT_SIZE);
         private long first = -1;
 
         UnitFile(String path) throws IOException {
-            channel = FileChannel.open(Path.of(path), StandardOpenOption.READ);
+            this.path = Path.of(path);
+            channel = FileChannel.open(this.path, StandardOpenOption.READ);
             count = channel.size() / UNIT_SIZE;
         }
 
@@ -246,14 +268,16 @@ final class StoreFiles {
         }
 
         /** Return how many units there are up to the last one that is written. */
-        long written() throws IOException {
-            for (long start = (count - 1) / PIECE * PIECE; start >= 0; start -= PIECE) {
+        long written(Tails tails) throws IOException {
+            // Nothing is most of a file, which is made for 300,000 messages when a queue gets its first.
+            long nothingFrom = tails.from(path, count * UNIT_SIZE);
+            long some = (nothingFrom + UNIT_SIZE - 1) / UNIT_SIZE;
+            for (long start = (some - 1) / PIECE * PIECE; start >= 0 && some > 0; start -= PIECE) {
                 read(start);
-                // Nothing is most of a file, which is made for 300,000 messages when a queue gets its first.
                 if (piece.mismatch(NOTHING) < 0) {
                     continue;
                 }
-                for (long at = Math.min(count, start + PIECE) - 1; at >= start; at--) {
+                for (long at = Math.min(some, start + PIECE) - 1; at >= start; at--) {
                     if (size(at) > 0) {
                         return at + 1;
                     }

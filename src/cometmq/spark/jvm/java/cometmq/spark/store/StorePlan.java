@@ -116,15 +116,18 @@ final class StorePlan {
     private List<Part> queueParts(List<StoreFiles.QueueFiles> queues, long logBase)
             throws IOException, Unfit {
         List<StoreFiles.QueueFiles> wanted = new ArrayList<>();
+        Tails tails = new Tails();
         List<long[]> ranges = new ArrayList<>();
         long total = 0;
         for (StoreFiles.QueueFiles queue : queues) {
             if (!queue.isBorrowed() && !bounds.takes(queue.topic(), queue.queueId())) {
                 continue;
             }
-            long[] range = StoreFiles.bounds(queue, logBase);
+            // Messages in borrowed queues have offsets of other queues.
+            long end = queue.isBorrowed() ? Long.MAX_VALUE : bounds.endOffset;
+            long[] range = StoreFiles.bounds(queue, logBase, end, tails);
             long low = queue.isBorrowed() ? range[0] : Math.max(range[0], bounds.minOffset);
-            long high = queue.isBorrowed() ? range[1] : Math.min(range[1], bounds.endOffset);
+            long high = Math.min(range[1], end);
             if (low < high) {
                 wanted.add(queue);
                 ranges.add(new long[] {low, high});
@@ -181,8 +184,9 @@ final class StorePlan {
     private static long[] recordStarts(List<StoreFiles.QueueFiles> queues) throws IOException {
         long[][] each = new long[queues.size()][];
         int size = 0;
+        Tails tails = new Tails();
         for (int at = 0; at < each.length; at++) {
-            each[at] = StoreFiles.someOffsets(queues.get(at));
+            each[at] = StoreFiles.someOffsets(queues.get(at), tails);
             size += each[at].length;
         }
         long[] starts = new long[size];
@@ -204,7 +208,7 @@ final class StorePlan {
             return places;
         }
         double step = (double) (inside[inside.length - 1] - file.base()) / count;
-        try (LogWindow window = new LogWindow(file)) {
+        try (LogWindow window = new LogWindow(file, new byte[LogWindow.STANDARD])) {
             for (int share = 1; share < count; share++) {
                 double wanted = share * step + file.base();
                 int at = 0;

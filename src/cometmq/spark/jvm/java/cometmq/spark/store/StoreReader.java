@@ -16,10 +16,10 @@ abstract class StoreReader implements AutoCloseable {
 
     final Part part;
     final StoreOptions options;
-    final StoreFiles files;
     final Record record = new Record();
     LogWindow window;
 
+    private final TaskFiles task;
     private final Bounds bounds;
     private final Properties properties = new Properties();
     private final boolean looksAtProperties;
@@ -30,19 +30,19 @@ abstract class StoreReader implements AutoCloseable {
     private long bytesRead;
     private long gaps;
 
-    private StoreReader(Job job, Part part) throws IOException {
+    private StoreReader(Job job, Part part, TaskFiles task) {
         this.part = part;
+        this.task = task;
         options = job.options();
         bounds = job.bounds();
         looksAtProperties = bounds.needsProperties();
-        files = new StoreFiles(options.path, options.commitLogs);
         Column[] columns =
                 Arrays.stream(job.columns()).map(Column::of).toArray(Column[]::new);
         rows = new RowMaker(columns, options.broker, options.decompresses, properties);
     }
 
-    static StoreReader of(Job job, Part part) throws IOException {
-        return part.queue() != null ? new OfQueue(job, part) : new OfLog(job, part);
+    static StoreReader of(Job job, Part part, TaskFiles task) throws IOException {
+        return part.queue() != null ? new OfQueue(job, part, task) : new OfLog(job, part, task);
     }
 
     /** Go to the next record that is wanted, into {@code record}. */
@@ -70,7 +70,7 @@ abstract class StoreReader implements AutoCloseable {
 
     void open(StoreFiles.LogFile file) throws IOException {
         closeWindow();
-        window = new LogWindow(file);
+        window = task.window(file);
     }
 
     void leaveOut(long start, long end, String path) throws IOException {
@@ -142,7 +142,7 @@ abstract class StoreReader implements AutoCloseable {
     private void closeWindow() throws IOException {
         if (window != null) {
             bytesRead += window.read;
-            window.close();
+            task.close(window);
             window = null;
         }
     }
@@ -160,11 +160,11 @@ abstract class StoreReader implements AutoCloseable {
         private final byte[][] topics;
         private long offset;
 
-        OfLog(Job job, Part part) throws IOException {
-            super(job, part);
+        OfLog(Job job, Part part, TaskFiles task) throws IOException {
+            super(job, part, task);
             file = part.file();
             offset = part.start();
-            isClean = files.isClean();
+            isClean = task.store.isClean();
             topics = job.topics() == null
                     ? null
                     : job.topics().stream()
@@ -291,11 +291,11 @@ abstract class StoreReader implements AutoCloseable {
         private long runEndPlace;
         private boolean reported;
 
-        OfQueue(Job job, Part part) throws IOException {
-            super(job, part);
+        OfQueue(Job job, Part part, TaskFiles task) throws IOException {
+            super(job, part, task);
             units = StoreFiles.units(part.queue(), part.start(), part.end());
             count = units.capacity() / StoreFiles.UNIT_SIZE;
-            log = files.logFiles();
+            log = task.logFiles();
         }
 
         @Override
