@@ -678,6 +678,9 @@ class JavaBroker(JavaServer):
             # Nor would one that refuses a request because it had to wait for 200 ms.
             "brokerFastFailureEnable": "false",
             "osPageCacheBusyTimeOutMills": "60000",
+            # Until this time has passed for the first time, a thread of a 5.x broker asks for the time without
+            # a pause (TransactionMetricsFlushService): by default ten seconds of a processor at each start.
+            "transactionMetricFlushInterval": "500",
             **self.extra_conf,
         }
 
