@@ -44,6 +44,18 @@ def archive_file(label: str, *parts: str) -> Path | None:
     return _FOLDER / f"{label}-{digest.hexdigest()[:16]}.jsa"
 
 
+def is_there(file: Path) -> bool:
+    """Say whether the archive is there as it was written. A JVM that maps a shorter file is ended by SIGBUS."""
+    try:
+        return file.stat().st_size == int(_size_file(file).read_text())
+    except (OSError, ValueError):
+        return False
+
+
+def _size_file(file: Path) -> Path:
+    return file.with_suffix(".size")
+
+
 def archive_options(file: Path | None) -> Sequence[str]:
     """Return the options of a JVM that starts with the archive, none if there is no archive.
 
@@ -53,7 +65,7 @@ def archive_options(file: Path | None) -> Sequence[str]:
         return ()
     if written_to := os.environ.get(_WRITTEN_TO):
         return (f"-XX:ArchiveClassesAtExit={written_to}/{file.name}", *_SILENT)
-    if not file.is_file():
+    if not is_there(file):
         return ()
     return (f"-XX:SharedArchiveFile={file}", *_SILENT)
 
@@ -76,5 +88,8 @@ def writing_archives() -> Iterator[None]:
             label = written.name.rpartition("-")[0]
             for older in _FOLDER.glob(f"{label}-{'[0-9a-f]' * 16}.jsa"):
                 older.unlink()
+                _size_file(older).unlink(missing_ok=True)
+            kept = _FOLDER / written.name
+            _size_file(kept).write_text(str(written.stat().st_size))
             # The name appears with the whole file, since a JVM may start meanwhile.
-            written.rename(_FOLDER / written.name)
+            written.rename(kept)

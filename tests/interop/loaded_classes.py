@@ -12,7 +12,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from tests.class_archives import writing_archives
+from tests.class_archives import is_there, writing_archives
 from tests.interop.clients import GrpcJavaClient, JavaClient, end_idle
 from tests.interop.grpc_cases import CONF, RunningProxy
 from tests.interop.java4 import Java4Broker, Java4Namesrv
@@ -51,7 +51,7 @@ def make_archives() -> None:
         return
     build_all("java")
     files = [archive_of(*kind) for kind in KINDS]
-    if all(file is not None and file.is_file() for file in files):
+    if all(file is not None and is_there(file) for file in files):
         return
     try:
         with writing_archives(), ThreadPoolExecutor(2) as pool:

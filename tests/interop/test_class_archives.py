@@ -46,7 +46,8 @@ def program() -> Iterator[Program]:
     assert archive is not None
     archive.unlink(missing_ok=True)
     yield Program(path, archive)
-    archive.unlink(missing_ok=True)
+    for file in (archive, archive.with_suffix(".size")):
+        file.unlink(missing_ok=True)
 
 
 def test_a_program_starts_with_the_archive_that_it_wrote(program: Program, tmp_path: Path) -> None:
@@ -65,6 +66,7 @@ def test_what_does_not_fit_is_left_aside_in_silence(program: Program, tmp_path: 
     assert other.archived_classes(tmp_path) == 0
     whole = program.archive.read_bytes()
     for damaged in (whole[: len(whole) // 2], whole[:100], b"", b"x" * len(whole)):
+        program.archive.unlink()
         program.archive.write_bytes(damaged)
         assert program.archived_classes(tmp_path) == 0
 

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Final
 
-from tests.class_archives import archive_file, archive_options, writing_archives
+from tests.class_archives import archive_file, archive_options, is_there, writing_archives
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -36,7 +36,7 @@ def spark_options() -> str:
 def make_archive() -> None:
     """Run a Spark program whose JVM writes the archive at its end, unless there is one."""
     file = spark_archive()
-    if file is None or file.is_file():
+    if file is None or is_there(file):
         return
     program = [sys.executable, "-m", "tests.spark.class_archive", "--load"]
     try:
