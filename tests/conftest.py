@@ -32,6 +32,8 @@ from tests.pace import paced_limit_s
 from tests.real_sleeps import watch_asyncio
 from tests.seeds import draw_fresh_seeds, drawn_seeds
 
+temporary.begin()
+
 LIMIT_S = 300.0
 # Suites of other rooms have limits of their own, of the command line or of the module.
 _ROOMS = [Path(__file__).parent / name for name in ("unit", "integration", "simulation")]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -20,25 +21,32 @@ _VARIABLE: Final = "TMPDIR"
 _OF_PYTEST: Final = "PYTEST_DEBUG_TEMPROOT"
 
 
-def register(config: pytest.Config) -> None:
-    """Make the directory, in the process that starts the workers; `tests.in_memory` makes one in memory itself."""
-    if hasattr(config, "workerinput") or config.pluginmanager.has_plugin("tests.in_memory"):
+_made: list[Path] = []
+
+
+def begin() -> None:
+    """Make the directory, in the process that starts the workers: before conftest modules ask where it is."""
+    # `tests.in_memory` makes one in memory itself.
+    if _made or "PYTEST_XDIST_WORKER" in os.environ or "tests.in_memory" in sys.modules:
         return
-    before = os.environ.get(_VARIABLE)
     os.environ.setdefault(_OF_PYTEST, tempfile.gettempdir())
-    made = Path(tempfile.mkdtemp(prefix="cometmq-run-"))
-    _use(str(made))
-
-    def remove() -> None:
-        _use(before)
-        shutil.rmtree(made, ignore_errors=True)
-
-    config.add_cleanup(remove)
+    _made.append(Path(tempfile.mkdtemp(prefix="cometmq-run-")))
+    _use(str(_made[0]))
 
 
-def _use(directory: str | None) -> None:
-    if directory is None:
-        del os.environ[_VARIABLE]
-    else:
-        os.environ[_VARIABLE] = directory
+def register(config: pytest.Config) -> None:
+    """Have the directory removed at the end of the run."""
+    begin()
+    if _made:
+        config.add_cleanup(_remove)
+
+
+def _remove() -> None:
+    made = _made.pop()
+    _use(str(made.parent))
+    shutil.rmtree(made, ignore_errors=True)
+
+
+def _use(directory: str) -> None:
+    os.environ[_VARIABLE] = directory
     tempfile.tempdir = None  # asks the environment again

@@ -39,7 +39,7 @@ def left_files(tmp_path: Path, *options: str, verdict: str) -> tuple[list[Path],
     seen = tmp_path / "seen"
     settings = {"TMPDIR": str(place), "PYTHONPATH": str(ROOT)}
     settings |= {"SEEN": str(seen), "VERDICT": verdict}
-    dropped = ("PYTEST_DEBUG_TEMPROOT", "PYTEST_ADDOPTS")
+    dropped = ("PYTEST_DEBUG_TEMPROOT", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER")
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     policy = ("-o", "tmp_path_retention_policy=failed")
     done = subprocess.run(
