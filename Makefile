@@ -97,6 +97,7 @@ check: $(READY) ## Format, lint, strict types, the import rule and the fast test
 
 interop: compiled ## The official Java, Go, Node, Rust, Python and C++ clients and the Java servers against ours
 	@$(BIN)/python -m tests.interop.peers
+	@$(BIN)/python -m tests.interop.loaded_classes
 	@$(BIN)/python -m pytest -q tests/interop -m interop --timeout 900 -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The pages' styles and scripts run in Debian's Chromium; axe-core, which judges how accessible they are,

@@ -61,6 +61,7 @@ STOCK_JAVA_CONF = {
     "maxIndexNum": "20000000",
     "timerWheelEnable": "true",
     "brokerFastFailureEnable": "true",
+    "transactionMetricFlushInterval": "10000",
 }
 """The broker's own defaults again: the interop suite's JavaBroker makes these small."""
 

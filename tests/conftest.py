@@ -27,10 +27,12 @@ from typing import Any
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from tests import again
+from tests import again, temporary
 from tests.pace import paced_limit_s
 from tests.real_sleeps import watch_asyncio
 from tests.seeds import draw_fresh_seeds, drawn_seeds
+
+temporary.begin()
 
 LIMIT_S = 300.0
 # Suites of other rooms have limits of their own, of the command line or of the module.
@@ -54,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "faces(*names, seeds=1): the faces of a test's client")
     config.addinivalue_line("markers", "real_time: this test does not run in virtual time")
     again.register(config)
+    temporary.register(config)
 
 
 # Sixteen thousand tests and all modules live as long as the run. The collector would go through them again

@@ -15,11 +15,15 @@ T = TypeVar("T")
 
 @contextmanager
 def at_once(
-    request: pytest.FixtureRequest, run: Callable[[str], T], *, places: int
+    request: pytest.FixtureRequest,
+    run: Callable[[str], T],
+    *,
+    places: int,
+    only_waits: Callable[[str], bool] = lambda case: False,
 ) -> Iterator[dict[str, Future[T]]]:
     """Run what the chosen tests of the module have as their parameter `case`, so many at a time, and
-    give the futures. A case that several parameters of the fixture share runs once for each. A case that
-    has not begun when the module ends does not run.
+    give the futures. Cases that only wait run all at once, beside the others. A case that several parameters
+    of the fixture share runs once for each. A case that has not begun when the module ends does not run.
     """
     specs = [
         getattr(item, "callspec", None)
@@ -27,8 +31,11 @@ def at_once(
         if item.path == request.path
     ]
     chosen = [spec.params["case"] for spec in specs if spec is not None and "case" in spec.params]
-    with ThreadPoolExecutor(places) as pool:
-        runs = {case: pool.submit(run, case) for case in dict.fromkeys(chosen)}
+    with ThreadPoolExecutor(places) as pool, ThreadPoolExecutor(max(1, len(chosen))) as waiting:
+        runs = {
+            case: (waiting if only_waits(case) else pool).submit(run, case)
+            for case in dict.fromkeys(chosen)
+        }
         try:
             yield runs
         finally:

@@ -48,7 +48,7 @@ from tests.interop.peers import (
     grpc_go_binary,
     grpc_node_program,
     grpc_rust_binary,
-    java_classpath,
+    java_command,
     node_program,
 )
 from tests.waits import JVM_WAIT_S
@@ -60,6 +60,8 @@ Event = dict[str, Any]
 
 # What a program that serves prints when a scenario is over.
 ENDED = b'{"event":"ended"}\n'
+# `ClientProcess` replaces the word in braces.
+_CLIENT_JAVA = (*QUICK_JAVA, "-Xmx256m", "-Duser.home={home}", "-Djava.io.tmpdir={home}")
 NOTE = "grün € 😀"
 # How long a consumer that was told how many messages come waits for them: it still says how many came.
 EXPECTED_WITHIN_MS = int(0.8 * JVM_WAIT_S * 1000)
@@ -126,6 +128,17 @@ def _close_idle() -> None:
     for processes in _idle.values():
         while processes:
             processes.pop().close()
+
+
+def end_idle(*programs: ClientProgram) -> None:
+    """End the idle processes of these programs in order; a JVM that is killed writes no archive of its classes."""
+    for program in programs:
+        idle = _idle.get(tuple(program.command()), [])
+        while idle:
+            process = idle.pop()
+            process.close_stdin()
+            process.popen.wait(JVM_WAIT_S)
+            process.close()
 
 
 class RunningClient:
@@ -333,14 +346,14 @@ class JavaClient(ClientProgram):
 
     def command(self) -> list[str]:
         """`java ... cometmq.interop.Main` with its home in the client's temporary directory."""
-        classpath = java_classpath(f"client{self.line}")
-        flags = [*QUICK_JAVA, "-Xmx256m", "-Duser.home={home}"]
+        flags = [*_CLIENT_JAVA]
         # A member that meets a race at its start tries again after this, not after 20 s.
         flags.append("-Drocketmq.client.rebalance.waitInterval=2000")
         # A busy machine exceeds the three seconds that it has for this.
         flags.append("-Dcom.rocketmq.remoting.client.connect.timeout=60000")
         flags.append(f"-Drocketmq.serialize.type={self._serialize_type}")
-        return ["java", *flags, *self._jvm_flags, "-cp", classpath, "cometmq.interop.Main"]
+        flags += self._jvm_flags
+        return java_command(f"client{self.line}", "cometmq.interop.Main", flags)
 
 
 class GrpcClient(ClientProgram):
@@ -372,8 +385,7 @@ class GrpcJavaClient(GrpcClient):
 
     def command(self) -> list[str]:
         """`java ... cometmq.interop.grpc.Main` with its home in the client's temporary directory."""
-        flags = [*QUICK_JAVA, "-Xmx256m", "-Duser.home={home}"]
-        return ["java", *flags, "-cp", java_classpath("grpc"), "cometmq.interop.grpc.Main"]
+        return java_command("grpc", "cometmq.interop.grpc.Main", _CLIENT_JAVA)
 
 
 class GrpcPythonClient(GrpcClient):

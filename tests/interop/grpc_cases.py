@@ -56,6 +56,9 @@ PROXY_CONF = {
     "grpcClientConsumerMaxLongPollingTimeoutMillis": "5000",
 }
 RENEWED_FOR_S = 60
+# How many other cases of a module run at a time. Each starts two or three client programs, of which four of a
+# kind are kept for later cases; with 14 cases at a time 35 JVMs ran at once.
+PLACES = 4
 
 
 class RunningProxy:
@@ -412,7 +415,6 @@ class Case(NamedTuple):
 CASES: dict[str, Case] = {
     case.run.__name__.replace("_", " "): case
     for case in (
-        # This message waits longest.
         Case(renewed, "push"),
         Case(sent_and_pushed),
         Case(received_and_made_visible_again),
@@ -448,6 +450,11 @@ def cases_of(*clients: str) -> list[str]:
         for label in clients
         if case.needs not in CLIENTS[label].lacks
     ]
+
+
+def only_waits(name: str) -> bool:
+    """Say whether a case that `cases_of` names does little but wait for a minute."""
+    return name.endswith(renewed.__name__)
 
 
 def run_case(place: Place, name: str) -> None:

@@ -1,7 +1,7 @@
 """The peers of the interop suite: Java servers and the client programs in Java, Go, Node, Rust and C++.
 
-Needs the standard library and `tests.maven_jars` only, so that `tests/` and `benchmarks/` can both import it
-as `tests.interop.peers` with the repository root on `sys.path`.
+Needs the standard library, `tests.class_archives` and `tests.maven_jars` only, so that `tests/` and `benchmarks/`
+can both import it as `tests.interop.peers` with the repository root on `sys.path`.
 
 A peer is built on first use by its own package manager; what it builds lies in git-ignored
 `target/`, `node_modules/` and `.cache/` directories. A missing tool raises `ToolchainMissingError`
@@ -30,6 +30,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tests.class_archives import archive_file, archive_options
 from tests.maven_jars import MAVEN, one_maven
 
 from cometmq.testing.ports import HeldPort
@@ -61,6 +62,11 @@ QUICK_JAVA = (
     "-XX:+UseSerialGC",
     "-XX:+UnlockDiagnosticVMOptions",
     "-XX:-BytecodeVerificationRemote",
+    # It would be a file in /tmp, which a JVM that is killed leaves there.
+    "-XX:-UsePerfData",
+    # By default a server makes RSA keys at its start, in case that a client wants TLS: the larger part of the
+    # start of a name server. Servers that talk TLS (`tests.interop.guarded`) set another mode after this one.
+    "-Dtls.server.mode=disabled",
 )
 START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 120.0
@@ -118,7 +124,23 @@ def java_classpath(module: str) -> str:
         if needed:
             with one_maven():
                 _run_build([*MAVEN, "package"], JAVA_PROJECT)
-    return f"{target / 'classes'}:{classpath.read_text().strip()}"
+    # Archives of classes want a path of jars only.
+    return f"{target / f'{module}-1.jar'}:{classpath.read_text().strip()}"
+
+
+def archive_of(module: str, main_class: str) -> Path | None:
+    """The file that the archive of the classes of a quick JVM of this module belongs in, None without Java."""
+    label = f"{module}-{main_class.rpartition('.')[2]}"
+    return archive_file(label, java_classpath(module), main_class)
+
+
+def java_command(module: str, main_class: str, flags: Sequence[str]) -> list[str]:
+    """The command line up to the arguments of the main class. A quick JVM starts with its archive of classes, if
+    there is one: `tests.interop.loaded_classes`.
+    """
+    archive = archive_of(module, main_class) if set(QUICK_JAVA) <= set(flags) else None
+    options = archive_options(archive)
+    return ["java", *flags, *options, "-cp", java_classpath(module), main_class]
 
 
 def go_binary() -> Path:
@@ -406,6 +428,11 @@ class JavaServer:
         self._peak_kib = 0
 
     @property
+    def _temporary(self) -> Path:
+        """The server's temporary files: a JVM that is killed leaves 12 MB of libraries there."""
+        return self.directory / "tmp"
+
+    @property
     def log_path(self) -> Path:
         """Everything the JVM printed and logged."""
         return self.directory / f"{self.name}.log"
@@ -437,24 +464,21 @@ class JavaServer:
 
     def command(self, home: Path, logback: Path, conf: Path) -> list[str]:
         """The command line that starts the server."""
-        return [
-            "java",
+        flags = [
             f"-Xmx{self.heap_mib}m",
             f"-Duser.home={home}",
+            f"-Djava.io.tmpdir={self._temporary}",
             f"-Drmq.logback.configurationFile={logback}",
             *self.jvm_flags,
-            "-cp",
-            java_classpath(self.module),
-            self.main_class,
-            "-c",
-            str(conf),
         ]
+        return [*java_command(self.module, self.main_class, flags), "-c", str(conf)]
 
     def start(self) -> Self:
         """Start the JVM and wait until it is ready; `start_seconds` says how long that took."""
         assert self.process is None, "the server already runs"
         home = self.directory / "home"
         home.mkdir(parents=True, exist_ok=True)
+        self._temporary.mkdir(exist_ok=True)
         logback = self.directory / "logback.xml"
         logback.write_text(_LOGBACK.replace("LEVEL", self.log_level))
         conf = self.directory / f"{self.name}.conf"
@@ -509,7 +533,7 @@ class JavaServer:
             raise PeerError(
                 f"{self.name} did not stop in {timeout_s:.0f} s:\n{self.log_tail()}"
             ) from error
-        self.process = None
+        self._ended()
 
     def kill(self) -> None:
         """End the process at once (SIGKILL)."""
@@ -518,7 +542,11 @@ class JavaServer:
         _ = self.peak_memory_kib
         self.process.kill()
         self.process.wait()
+        self._ended()
+
+    def _ended(self) -> None:
         self.process = None
+        shutil.rmtree(self._temporary, ignore_errors=True)
 
     def log_tail(self, size: int = 4000) -> str:
         """The end of the log."""
@@ -650,6 +678,9 @@ class JavaBroker(JavaServer):
             # Nor would one that refuses a request because it had to wait for 200 ms.
             "brokerFastFailureEnable": "false",
             "osPageCacheBusyTimeOutMills": "60000",
+            # Until this time has passed for the first time, a thread of a 5.x broker asks for the time without
+            # a pause (TransactionMetricsFlushService): by default ten seconds of a processor at each start.
+            "transactionMetricFlushInterval": "500",
             **self.extra_conf,
         }
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.interop.at_once import at_once
 from tests.interop.conftest import need
-from tests.interop.grpc_cases import CLIENTS, CONF, Place, RunningProxy, cases_of, run_case
+from tests.interop.grpc_cases import (
+    CLIENTS,
+    CONF,
+    PLACES,
+    Place,
+    RunningProxy,
+    cases_of,
+    only_waits,
+    run_case,
+)
 from tests.interop.mqadmin.runner import MqAdmin
 from tests.interop.peers import JavaBroker, JavaNamesrv, with_rust
 
@@ -47,7 +56,7 @@ def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Any]]]:
             broker, _, what = case.partition(": ")
             run_case(places[broker], what)
 
-        yield stack.enter_context(at_once(request, run, places=14))
+        yield stack.enter_context(at_once(request, run, places=PLACES, only_waits=only_waits))
 
 
 @pytest.mark.parametrize("case", CASES)

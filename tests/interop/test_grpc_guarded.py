@@ -12,11 +12,13 @@ from tests.interop.conftest import need
 from tests.interop.grpc_cases import (
     CLIENTS,
     CONF,
+    PLACES,
     Keys,
     Place,
     RunningProxy,
     cases_of,
     ended,
+    only_waits,
     run_case,
     without_group,
 )
@@ -108,7 +110,7 @@ def runs(
             else:
                 run_case(everywhere, case)
 
-        yield stack.enter_context(at_once(request, run, places=6))
+        yield stack.enter_context(at_once(request, run, places=PLACES, only_waits=only_waits))
         assert proxy.proxy.gate is not None
         assert proxy.proxy.gate.refusals.keys() <= {"signature"}
 

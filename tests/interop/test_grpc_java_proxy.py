@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.interop.at_once import at_once
 from tests.interop.conftest import need
-from tests.interop.grpc_cases import CLIENTS, CONF, PROXY_CONF, Place, cases_of, run_case
+from tests.interop.grpc_cases import (
+    CLIENTS,
+    CONF,
+    PLACES,
+    PROXY_CONF,
+    Place,
+    cases_of,
+    only_waits,
+    run_case,
+)
 from tests.interop.java4 import loopback_library
 from tests.interop.mqadmin.runner import MqAdmin
 from tests.interop.peers import JavaProxy
@@ -35,7 +44,11 @@ def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Any]]]:
             JavaProxy(cluster.namesrv, loopback_library(directory), conf=PROXY_CONF)
         )
         place = Place(cluster.namesrv, cluster.brokers[0].address, proxy.endpoints, tools)
-        yield stack.enter_context(at_once(request, lambda case: run_case(place, case), places=8))
+        yield stack.enter_context(
+            at_once(
+                request, lambda case: run_case(place, case), places=PLACES, only_waits=only_waits
+            )
+        )
 
 
 @pytest.mark.parametrize("case", cases_of("java-grpc", "python-grpc", "node-grpc", "go-grpc"))

@@ -1,14 +1,11 @@
 """Keeps an archive of Spark's loaded classes, with which a JVM of the tests starts in half the time.
 
-`python -m tests.spark.class_archive` makes it before the tests run (`make spark`). Java calls this
-application class-data sharing: at its end, a JVM writes the classes that it loaded, parsed and linked.
+`python -m tests.spark.class_archive` makes it before the tests run (`make spark`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,67 +14,50 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Final
 
+from tests.class_archives import archive_file, archive_options, is_there, writing_archives
+
 ROOT: Final = Path(__file__).parents[2]
-_FOLDER: Final = ROOT / ".cache" / "spark-classes"
 
 
-def archive_file() -> Path | None:
+def spark_archive() -> Path | None:
     """Return where the archive of this Java and this PySpark belongs, None without one of the two."""
-    java = shutil.which("java")
     try:
         spark = distribution("pyspark")
     except PackageNotFoundError:
         return None
-    if java is None:
-        return None
-    # Java refuses an archive of another Java, or of another class path, by itself: the name only
-    # keeps the archives of several checkouts and versions apart.
-    there = f"{Path(java).resolve()} {spark.version} {spark.locate_file('pyspark')}"
-    return _FOLDER / f"{hashlib.sha256(there.encode()).hexdigest()[:16]}.jsa"
+    return archive_file("spark", spark.version, str(spark.locate_file("pyspark")))
 
 
-def archive_options() -> str:
+def spark_options() -> str:
     """Return the options of a JVM that starts with the archive, none if there is no archive."""
-    file = archive_file()
-    if file is None or not file.is_file():
-        return ""
-    # An archive that does not fit is left aside without a line among what the tests read.
-    return f" -XX:SharedArchiveFile={file} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    return "".join(f" {option}" for option in archive_options(spark_archive()))
 
 
 def make_archive() -> None:
     """Run a Spark program whose JVM writes the archive at its end, unless there is one."""
-    file = archive_file()
-    if file is None or file.is_file():
+    file = spark_archive()
+    if file is None or is_there(file):
         return
-    _FOLDER.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=_FOLDER) as folder:
-        unfinished = Path(folder, "classes.jsa")
-        program = [sys.executable, "-m", "tests.spark.class_archive", str(unfinished)]
-        try:
+    program = [sys.executable, "-m", "tests.spark.class_archive", "--load"]
+    try:
+        with writing_archives():
             subprocess.run(program, check=True, cwd=ROOT, capture_output=True, text=True)
-        except subprocess.CalledProcessError as error:
-            # The tests pass without it, only more slowly.
-            sys.stderr.write(f"no archive of Spark's classes: {error}\n{error.stderr[-2000:]}\n")
-            return
-        # The name appears with the whole file, since a JVM may start meanwhile.
-        unfinished.rename(file)
+    except subprocess.CalledProcessError as error:
+        # The tests pass without it, only more slowly.
+        sys.stderr.write(f"no archive of Spark's classes: {error}\n{error.stderr[-2000:]}\n")
 
 
-def _load_classes(archive: str) -> None:
+def _load_classes() -> None:
     """Use what most tests use: rows to and from Python, files, joins, and a streaming query."""
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource, DataSourceReader
-    from tests.spark.processes import PLAIN_QUICK_JAVA
+    from tests.spark.processes import QUICK_JAVA
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
-        .config(
-            "spark.driver.extraJavaOptions",
-            f"{PLAIN_QUICK_JAVA} -XX:ArchiveClassesAtExit={archive}",
-        )
+        .config("spark.driver.extraJavaOptions", QUICK_JAVA)
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
@@ -130,6 +110,6 @@ def _load_classes(archive: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        _load_classes(sys.argv[1])
+        _load_classes()
     else:
         make_archive()

@@ -33,7 +33,7 @@ def java_server(
     log_file = directory / "server.log"
     with log_file.open("w") as log:
         server = subprocess.Popen(
-            [java, *PLAIN_QUICK_JAVA.split(), *words],
+            [java, *PLAIN_QUICK_JAVA.split(), f"-Djava.io.tmpdir={directory}", *words],
             cwd=directory,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.spark.class_archive import archive_options
+from tests.spark.class_archive import spark_options
 
 # Java starts sooner like this, on few cores, and there are many starts. Classes are published ones, so
-# their bytecode is not verified.
+# their bytecode is not verified. A JVM that is killed leaves files in its temporary directory, which is
+# that of the run: `tests.temporary`.
 PLAIN_QUICK_JAVA: Final = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=160m"
-    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote -XX:-UsePerfData"
+    f" -Djava.io.tmpdir={tempfile.gettempdir()}"
 )
-QUICK_JAVA: Final = PLAIN_QUICK_JAVA + archive_options()
+QUICK_JAVA: Final = PLAIN_QUICK_JAVA + spark_options()
 # Many small queries: compiling them costs more than it saves, a third of an audit's processor time.
 # Only these drivers run compiled queries, as users' drivers do: the demo, which archives and audits, a
 # redrive, and the driver of `test_kills`.

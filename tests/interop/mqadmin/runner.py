@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from tests.interop.peers import QUICK_JAVA, PeerError, clean_environment, java_classpath
+from tests.interop.peers import QUICK_JAVA, PeerError, clean_environment, java_command
 
 from cometmq import Credentials
 
@@ -39,7 +39,7 @@ class MqAdmin:
         self.home = Path(tempfile.mkdtemp(prefix="mqadmin-"))
         self._errors = (self.home / "stderr").open("w+b")
         flags = [*QUICK_JAVA, "-Xmx256m"]
-        flags.append(f"-Duser.home={self.home}")
+        flags += [f"-Duser.home={self.home}", f"-Djava.io.tmpdir={self.home}"]
         if tls:
             flags.append("-Dtls.enable=true")
         flags.append("-Dcom.rocketmq.remoting.client.connect.timeout=60000")
@@ -47,14 +47,13 @@ class MqAdmin:
         if credentials is not None:
             keys = f"accessKey: {credentials.access_key}\nsecretKey: {credentials.secret_key}\n"
             (self.home / "conf" / "tools.yml").write_text(keys)
-        classpath = java_classpath(f"tools{line}")
         environment = {
             **clean_environment(),
             "HOME": str(self.home),
             "ROCKETMQ_HOME": str(self.home),
         }
         self._process = subprocess.Popen(
-            ["java", *flags, "-cp", classpath, "cometmq.interop.Admin"],
+            java_command(f"tools{line}", "cometmq.interop.Admin", flags),
             cwd=self.home,
             env=environment,
             stdin=subprocess.PIPE,
