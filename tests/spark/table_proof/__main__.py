@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -226,7 +227,13 @@ def prove(
     ):
         namesrv = name_server.namesrv
         make_topics(namesrv)
-        keys = {"topic_pattern": _PATTERN, "freshness": _FRESHNESS, "max_restarts": 10 * kills}
+        keys = {
+            "topic_pattern": _PATTERN,
+            "freshness": _FRESHNESS,
+            "max_restarts": 10 * kills,
+            # So there are twenty snapshots even after the older half has expired.
+            "max_messages": -(-messages // (2 * SNAPSHOTS)),
+        }
         with service(directory, namesrv, master=cluster.url, config=_SPARK, **keys) as one:
             with Loads(namesrv, messages, kills + 1, seed) as loads:
                 done = Killer(one, cluster, brokers, loads, rng).run(kills)
@@ -266,6 +273,9 @@ def main() -> int:
     if not options.without_trino and not trino.is_there():
         parser.error("no Trino: python -m tests.spark.trino gets it, or give --without-trino")
     chosen = readers(with_trino=not options.without_trino)
+    # Either signal ends the processes and removes the files, also where a shell ignores SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="table-proof-", dir=options.directory) as name:
         faults = prove(Path(name), options.messages, options.kills, options.seed, chosen)
     for fault in faults:
