@@ -198,11 +198,11 @@ class OurSender:
                 self.sent.add_rolled_back(prefix, number)
 
     def _send(
-        self, prefix: str, topic: str, count: int, body: Callable[[], bytes], **options: int
+        self, prefix: str, topic: str, count: int, body: Callable[[], bytes], delay_level: int = 0
     ) -> None:
         first = self.sent.reserve(prefix, count)
         for number in range(first, first + count):
-            message = Message(topic, body(), keys=[f"{prefix}-{number}"], **options)  # type: ignore[arg-type]
+            message = Message(topic, body(), keys=[f"{prefix}-{number}"], delay_level=delay_level)
             self._note(prefix, number, 1, lambda one=message: self._producer.send(one))  # type: ignore[misc]  # mypy cannot infer it
 
     def _note(self, prefix: str, first: int, count: int, send: Callable[[], object]) -> None:
