@@ -134,7 +134,12 @@ def read(archive: str, versions: int, endpoint: str | None) -> dict[str, list[li
 
 def run(archive: str, statements: list[str]) -> list[list[Any]]:
     """Return the rows of all statements, in their order. Tables may be large, so queries are compiled."""
-    spark = session(archive, None, {"spark.driver.memory": "2g"})
+    settings = {
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+    spark = session(archive, None, settings)
     spark.sparkContext.setLogLevel("ERROR")
     rows = [list(row) for one in statements for row in spark.sql(one).collect()]
     spark.stop()
