@@ -23,7 +23,7 @@ SPARK_KILLS = $(VENV)-spark/bin/python -m pytest -q tests/spark -m crash $(ARGS)
 # module that it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help compiled demo test check interop console-test screenshots spark spark-suite spark-kills spark-versions spark-clusters bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-proxy bench-clients bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
+.PHONY: help compiled demo test check interop console-test screenshots spark spark-suite spark-kills spark-versions spark-clusters table-proof bench bench-store bench-delays bench-replication bench-processes bench-access bench-console bench-routes bench-proxy bench-clients bench-spark-kafka fuzz floods audit sbom crash sim hunt docs coverage release clean
 .DEFAULT_GOAL := help
 
 help: ## Show this list
@@ -47,9 +47,11 @@ SPARK_VERSIONS_READY := $(SPARK_VERSIONS:%=$(VENV)-spark-%/.ready)
 SPARK_TABLES_READY := $(VENV)-spark-tables/.ready
 # dbt, which reads published tables by DuckDB: a path of its own, 260 MB.
 SPARK_DBT_READY := $(VENV)-spark-dbt/.ready
+# The Java that Trino runs on: 60 MB.
+SPARK_TRINO_READY := $(VENV)-spark-trino/.ready
 # The PySpark that Spark's Kafka connector is made for, in front of the path: benchmarks/kafka.py.
 SPARK_KAFKA_READY := $(VENV)-spark-kafka/.ready
-$(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY) $(SPARK_DBT_READY) $(SPARK_KAFKA_READY): $(VENV)-spark-%/.ready: locks/spark-%.txt $(SPARK_READY)
+$(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY) $(SPARK_DBT_READY) $(SPARK_TRINO_READY) $(SPARK_KAFKA_READY): $(VENV)-spark-%/.ready: locks/spark-%.txt $(SPARK_READY)
 	@echo "Setting up $(@D) …"
 	@rm -rf $(@D) && $(VENV)-spark/bin/uv pip install --quiet --no-deps --require-hashes \
 		--python $(VENV)-spark/bin/python --target $(@D) -r $<
@@ -132,6 +134,14 @@ spark-versions: $(SPARK_VERSIONS_READY) $(SPARK_TABLES_READY) ## Sources and sin
 	@$(VENV)-spark/bin/python -m tests.spark.hdfs
 	@$(VENV)-spark/bin/python -m tests.spark.spark_operator
 	@COMETMQ_SPARK_VERSIONS="$(SPARK_VERSIONS)" $(VENV)-spark/bin/python -m pytest -q tests/spark/test_versions.py tests/spark/test_spark_tables.py tests/spark/test_archive_hdfs.py tests/spark/test_kubernetes.py --timeout 900 -n 2 --dist worksteal $(ARGS)
+
+# MESSAGES=5000000 KILLS=50 is the whole proof. Trino (820 MB from Maven) is why CI does without.
+table-proof: compiled $(SPARK_TABLES_READY) $(SPARK_TRINO_READY) $(VENV)-spark-4.1/.ready ## Tables read by every engine at twenty snapshots, through kills: MESSAGES=100000 KILLS=20
+	@$(VENV)-spark/bin/python scripts/store-jar --optional
+	@$(BIN)/python -m tests.interop.peers java
+	@PYTHONPATH=$(abspath $(VENV)-spark-4.1) $(VENV)-spark/bin/python -m tests.spark.spark_tables --get
+	@$(VENV)-spark/bin/python -m tests.spark.trino
+	@$(VENV)-spark/bin/python -m tests.spark.table_proof --messages $(or $(MESSAGES),100000) --kills $(or $(KILLS),20) $(ARGS)
 
 # Three minutes of a processor: not in CI.
 spark-clusters: $(SPARK_READY) ## The commands of docs/spark-clusters.md on Spark's standalone cluster, and on Hadoop's small one
@@ -218,4 +228,4 @@ release: $(READY) ## Check, build and tag the version of CHANGELOG; pushes and u
 	@scripts/release
 
 clean: ## Remove the environment and what builds left behind
-	rm -rf $(VENV) $(VENV)-spark $(SPARK_VERSIONS:%=$(VENV)-spark-%) $(VENV)-spark-tables $(VENV)-spark-dbt $(VENV)-spark-kafka $(VENV)-other-clients $(VENV)-docs $(VENV)-fuzz $(VENV)-supply site htmlcov .coverage src/cometmq/_native src/cometmq/spark/jvm/*.jar dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-spark $(SPARK_VERSIONS:%=$(VENV)-spark-%) $(VENV)-spark-tables $(VENV)-spark-dbt $(VENV)-spark-trino $(VENV)-spark-kafka $(VENV)-other-clients $(VENV)-docs $(VENV)-fuzz $(VENV)-supply site htmlcov .coverage src/cometmq/_native src/cometmq/spark/jvm/*.jar dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

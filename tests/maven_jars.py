@@ -66,14 +66,17 @@ def one_maven() -> Iterator[None]:
 def get_jars(artifacts: Sequence[Artifact], folder: Path) -> list[str]:
     """Return the jars of a folder, which Maven fills unless it is there. Raise MavenError."""
     if not folder.is_dir():
-        if shutil.which("mvn") is None:
-            raise MavenError("no Apache Maven (`mvn`)")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as work:
             _copy(artifacts, Path(work))
             # Complete, or not there.
             Path(work, "jars").rename(folder)
     return sorted(map(str, folder.glob("*.jar")))
+
+
+def copy_artifact(name: str, folder: Path) -> None:
+    """Copy a file of the repository, `group:artifact:version[:type[:classifier]]`, into a folder. Raise MavenError."""
+    _run(["dependency:copy", f"-Dartifact={name}", f"-DoutputDirectory={folder}"], folder)
 
 
 def _copy(artifacts: Sequence[Artifact], work: Path) -> None:
@@ -83,11 +86,23 @@ def _copy(artifacts: Sequence[Artifact], work: Path) -> None:
         "<artifactId>jars</artifactId><version>1</version><packaging>pom</packaging>\n"
         f"<dependencies>\n{''.join(one.xml() for one in artifacts)}</dependencies>\n</project>\n"
     )
-    command = [*MAVEN, "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    _run(
+        [
+            "dependency:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={work}/jars",
+        ],
+        work,
+    )
+
+
+def _run(words: Sequence[str], directory: Path) -> None:
+    if shutil.which("mvn") is None:
+        raise MavenError("no Apache Maven (`mvn`)")
     with one_maven():
         done = subprocess.run(
-            [*command, f"-DoutputDirectory={work}/jars"],
-            cwd=work, check=False, text=True, stdin=subprocess.DEVNULL,
+            [*MAVEN, *words],
+            cwd=directory, check=False, text=True, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
     if done.returncode:

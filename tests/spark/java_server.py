@@ -26,9 +26,13 @@ def java_server(
     is_ready: Callable[[], bool],
     *,
     end: Callable[[subprocess.Popen[bytes]], None] = subprocess.Popen.kill,
+    java: str | None = None,
 ) -> Iterator[None]:
-    """Run `java` with these words in `directory`, and wait until `is_ready`. `end` ends the process."""
-    java = shutil.which("java")
+    """Run `java` with these words in `directory`, and wait until `is_ready`. `end` ends the process.
+
+    java: its path, if it is not the one of the system.
+    """
+    java = java or shutil.which("java")
     assert java is not None
     log_file = directory / "server.log"
     with log_file.open("w") as log:

@@ -53,7 +53,8 @@ Place = tuple[str, int, int]
 class BrokerProcess:
     """A broker that is killed and comes back, on its port and store."""
 
-    def __init__(self, directory: Path, namesrv: str, name: str = BROKER) -> None:
+    def __init__(self, directory: Path, namesrv: str, name: str = BROKER, more: str = "") -> None:
+        """more: lines of configuration, which override those of this class."""
         self.store = directory / name
         self._conf = directory / f"{name}.conf"
         self._log = directory / f"{name}.log"
@@ -66,7 +67,7 @@ class BrokerProcess:
             # A busy disk blocks flushes for seconds; that is not what is tested here.
             "osPageCacheBusyTimeOutMills=60000\n"
             # Nor does a disk that is nearly full delete messages.
-            "diskMaxUsedSpaceRatio=95\ncleanFileForciblyEnable=false\n"
+            "diskMaxUsedSpaceRatio=95\ncleanFileForciblyEnable=false\n" + more
         )
         self._process: subprocess.Popen[bytes] | None = None
         self.start()

@@ -6,6 +6,9 @@ python -m tests.spark.spark_tables ARCHIVE VERSIONS [ENDPOINT]: a line of JSON: 
 queue offsets] at each snapshot, the oldest first, and then now. ARCHIVE is a directory, or s3a://… of the server
 at ENDPOINT; its Delta table has so many versions.
 
+python -m tests.spark.spark_tables ARCHIVE --sql: runs the statements that standard input has as JSON: a line with
+the rows of all.
+
 python -m tests.spark.spark_tables --get: gets the jars by Maven.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any, Final
 
@@ -52,13 +56,13 @@ def fetch() -> None:
     hadoop_aws.fetch()
 
 
-def session(archive: str, endpoint: str | None) -> Any:
+def session(archive: str, endpoint: str | None, more: Mapping[str, str] = QUICK_QUERIES) -> Any:
     from pyspark.sql import SparkSession
 
     jars = [*map(str, _FOLDER.glob("*.jar")), *hadoop_aws.jars()]
     catalog = "spark.sql.catalog.cometmq"
     settings = {
-        **QUICK_QUERIES,
+        **more,
         "spark.driver.extraJavaOptions": PLAIN_QUICK_JAVA,
         "spark.jars": ",".join(jars),
         "spark.ui.enabled": "false",
@@ -128,9 +132,25 @@ def read(archive: str, versions: int, endpoint: str | None) -> dict[str, list[li
     return found
 
 
+def run(archive: str, statements: list[str]) -> list[list[Any]]:
+    """Return the rows of all statements, in their order. Tables may be large, so queries are compiled."""
+    settings = {
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+    spark = session(archive, None, settings)
+    spark.sparkContext.setLogLevel("ERROR")
+    rows = [list(row) for one in statements for row in spark.sql(one).collect()]
+    spark.stop()
+    return rows
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--get"]:
         fetch()
+    elif sys.argv[2:] == ["--sql"]:
+        json.dump(run(sys.argv[1], json.load(sys.stdin)), sys.stdout)
     else:
         endpoint = sys.argv[3] if len(sys.argv) > 3 else None
         json.dump(read(sys.argv[1], int(sys.argv[2]), endpoint), sys.stdout)

@@ -6,6 +6,8 @@ queue offsets at each snapshot, the oldest first.
 python table_readers.py s3://BUCKET/ARCHIVE KEY SECRET HOST:PORT: the same of a server of S3.
 
 python table_readers.py ARCHIVE PROGRAM: runs a program of docs/tables.md on the archive.
+
+python table_readers.py --sql: runs the statements that standard input has as JSON: a line with the rows of all.
 """
 
 from __future__ import annotations
@@ -61,9 +63,17 @@ def reach(key: str, secret: str, endpoint: str) -> None:
     )
 
 
+def run(statements: list[str]) -> list[list[object]]:
+    """Return the rows of all statements, in their order."""
+    duckdb.sql("SET memory_limit = '2GB'")
+    return [list(row) for one in statements for row in duckdb.sql(one).fetchall()]
+
+
 if __name__ == "__main__":
     load_extensions()
-    if sys.argv[1].startswith("s3://"):
+    if sys.argv[1] == "--sql":
+        json.dump(run(json.load(sys.stdin)), sys.stdout, default=int)
+    elif sys.argv[1].startswith("s3://"):
         reach(*sys.argv[2:])
         json.dump(read(sys.argv[1]), sys.stdout)
     elif len(sys.argv) > 2:

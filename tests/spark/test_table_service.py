@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,22 +43,30 @@ REPEATED_BY = f"COMETMQ_TABLE_SEED={SEED} COMETMQ_TABLE_KILLS={KILLS}"
 # Of ten.
 SHARES = {"driver": 4, "java": 3, "broker": 3}
 GROUP = "tables"
+QUICK_SPARK = {**CONFIG, **QUICK_QUERIES}
 
 
 class Service:
     """`cometmq pipeline table`, with its files below `directory`."""
 
-    def __init__(self, directory: Path, namesrv: str, **keys: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        namesrv: str,
+        *,
+        master: str = "local[2]",
+        config: Mapping[str, str] = QUICK_SPARK,
+        **keys: Any,
+    ) -> None:
         self.path = directory / "archive"
         self.reports = directory / "reports"
         self.log = directory / "service.log"
         self._file = directory / "pipeline.toml"
-        spark = {**CONFIG, **QUICK_QUERIES}
         given = {"path": str(self.path), "freshness": "2s", "metrics": f"{HOST}:0", **keys}
         lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
         self._file.write_text(
             f'[cluster]\nnamesrv = "{namesrv}"\n'
-            f'[spark]\nmaster = "local[2]"\nconfig = {inline_table(spark)}\n'
+            f'[spark]\nmaster = "{master}"\nconfig = {inline_table(config)}\n'
             "[table]\n" + "\n".join(lines) + "\n"
         )
         self.start()
