@@ -15,8 +15,8 @@ from faststream.specification import AsyncAPI
 from pydantic import BaseModel, ValidationError
 
 from cometmq import Message
-from cometmq.aio import Producer, SimpleConsumer
-from cometmq.errors import ClientStateError, IllegalArgumentError
+from cometmq.aio import Producer, ReceivedMessage, SimpleConsumer
+from cometmq.errors import ClientStateError, ConnectionLostError, IllegalArgumentError
 from cometmq.faststream import (
     RocketMQBroker,
     RocketMQMessage,
@@ -214,6 +214,55 @@ async def test_requests_are_answered_by_handlers_and_by_other_clients(cometmq_cl
         assert await reply.decode() == {"espresso": 240}
         raw = await producer.request(Message("prices", b"tea"), timeout_ms=10_000)
         assert json.loads(raw.body) == {"tea": 240}
+
+
+async def test_a_handler_that_returns_nothing_publishes_nothing_and_replies_null(
+    cometmq_cluster: Any,
+) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    seen: list[str] = []
+
+    @broker.subscriber("orders", group="billing")
+    @broker.publisher("invoices")
+    async def bill(order: Order) -> None:
+        seen.append(order.id)
+
+    async with broker:
+        await broker.start()
+        reply = await broker.request(Order(id="O-1"), "orders", timeout_ms=10_000)
+        await broker.publish(Order(id="O-2"), "orders")
+        await asyncio.sleep(60)
+        with pytest.raises(IllegalArgumentError, match="body"):
+            await broker.publish(None, "orders")
+    assert (reply.body, await reply.decode()) == (b"null", None)
+    assert seen == ["O-1", "O-2"]
+    assert await cometmq_cluster.messages("invoices") == []
+
+
+async def test_a_message_whose_acknowledgement_fails_comes_again(
+    cometmq_cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    tries: list[float] = []
+    acknowledge = ReceivedMessage.ack
+
+    async def fail_once(message: ReceivedMessage) -> None:
+        if len(tries) == 1:
+            raise ConnectionLostError("the broker went away", address="10.0.0.3:10911")
+        await acknowledge(message)
+
+    monkeypatch.setattr(ReceivedMessage, "ack", fail_once)
+
+    @broker.subscriber("orders", group="billing", invisible_ms=10_000)
+    async def bill(order: Order) -> None:
+        tries.append(asyncio.get_running_loop().time())
+
+    async with broker:
+        await broker.start()
+        await broker.publish(Order(id="O-1"), "orders")
+        await asyncio.sleep(120)
+    first, second = tries
+    assert 9 < second - first < 12
 
 
 async def test_batches_delays_and_order_of_what_is_published(cometmq_cluster: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from faststream._internal.endpoint.publisher.fake import FakePublisher
 from faststream._internal.endpoint.utils import ParserComposition
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from faststream._internal.parser import CodecProto
     from faststream._internal.types import AsyncCallable, CustomCallable
     from faststream.response.response import PublishCommand
+
+# Stands for JSON's null, where FastStream would send an empty body.
+NULL: Final = object()
 
 
 class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
@@ -76,7 +79,10 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
 
     async def encoded(self, cmd: RocketMQPublishCommand, body: Any) -> Message:
         """Return the message for one body of a command. Raises what its codec raises."""
-        encoded, content_type = await self.codec.encode(body, self._serializer)
+        if body is NULL:
+            encoded, content_type = b"null", "application/json"
+        else:
+            encoded, content_type = await self.codec.encode(body, self._serializer)
         properties = {name: str(text) for name, text in cmd.headers.items()}
         if content_type:
             properties[CONTENT_TYPE] = content_type
@@ -94,7 +100,9 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
 
 
 class ReplyPublisher(FakePublisher):
-    """Replies to a request with what its handler returned."""
+    """Replies to a request with what its handler returned: with JSON's null if that is None, because brokers take no
+    message without a body.
+    """
 
     def __init__(self, producer: ProducerProto[Any], asked: MessageExt) -> None:
         super().__init__(producer=producer)
@@ -103,4 +111,6 @@ class ReplyPublisher(FakePublisher):
     def patch_command(self, cmd: PublishCommand) -> RocketMQPublishCommand:
         reply = RocketMQPublishCommand.from_cmd(super().patch_command(cmd))
         reply.asked = self._asked
+        if reply.body is None:
+            reply.body = NULL
         return reply

@@ -145,7 +145,9 @@ class RocketMQPublisher(PublisherUsecase):
     async def _publish(
         self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]
     ) -> None:
-        """Send what a decorated handler returned."""
+        """Send what a decorated handler returned; brokers take no message without a body, so None is not sent."""
+        if cmd.body is None:
+            return
         command = RocketMQPublishCommand.from_cmd(cmd)
         command.destination = command.destination or self.topic
         command.tags = command.tags or self.tags

@@ -290,7 +290,8 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
             await self.consume(message)
         finally:
             workers.release()
-            if message.is_settled:
+            # If the acknowledgement failed, the message comes again. Manual ones may follow after the handler.
+            if message.is_settled or self.ack_policy is not AckPolicy.MANUAL:
                 self._held.let_go(message)
 
     async def _processed(self, raw: MessageExt) -> RocketMQMessage:
