@@ -79,6 +79,7 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
 
     async def encoded(self, cmd: RocketMQPublishCommand, body: Any) -> Message:
         """Return the message for one body of a command. Raises what its codec raises."""
+        content_type: str | None
         if body is NULL:
             encoded, content_type = b"null", "application/json"
         else:
