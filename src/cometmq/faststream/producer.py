@@ -1,4 +1,4 @@
-"""Send what FastStream gives: encode bodies, and note content type, correlation and headers as properties."""
+"""Send FastStream's commands: encode bodies, and write content type, correlation and headers as properties."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
-    """Sends commands with the producer of its broker, which `connect` gives."""
+    """Sends commands by the broker's producer, which the broker passes to `connect`."""
 
     _parser: AsyncCallable
     _decoder: AsyncCallable
@@ -75,7 +75,7 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
         )
 
     async def encoded(self, cmd: RocketMQPublishCommand, body: Any) -> Message:
-        """Return the message for one body of a command. Raises what its codec raises."""
+        """Return the message for one body of a command. Raises the errors of the codec."""
         encoded, content_type = await self.codec.encode(body, self._serializer)
         properties = {name: str(text) for name, text in cmd.headers.items()}
         if content_type:
@@ -94,7 +94,7 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
 
 
 class ReplyPublisher(FakePublisher):
-    """Replies to a request with what its handler returned."""
+    """Replies to a request with the result of its handler."""
 
     def __init__(self, producer: ProducerProto[Any], asked: MessageExt) -> None:
         super().__init__(producer=producer)
