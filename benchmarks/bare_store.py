@@ -1,6 +1,6 @@
-"""Compile the bare reader of stores, beside which the reader in the JVM is measured.
+"""Compile the bare reader of stores, with which the benchmark compares the reader in the JVM.
 
-`java/BareStore.java` gives body and tags of each record of a log and checks nothing.
+`java/BareStore.java` returns body and tags of each record of a log and checks nothing.
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ def write_store(
     """Write a store of messages that went to its queues in turn; return the topics.
 
     scrambled: bodies are random bytes, which nothing makes smaller. Else all are alike.
-    java_batches: so many neighbours of a queue are a batch that a Java broker stored: each message also has
-        the batch's id (docs/internals/message-ids.md). 0: none are.
+    java_batches: this many neighbours in a queue are a batch that a Java broker stored: each message also has
+        the batch's id (docs/internals/message-ids.md). 0: no batches.
     """
     bodies = np.random.default_rng(1)
     host = pack_host("127.0.0.1", 10911)
@@ -723,7 +723,7 @@ def main() -> None:
         "--java-batches",
         type=int,
         default=0,
-        help="messages of a Java batch in the store of pipelines",
+        help="messages in each Java batch of the store of pipelines; 0: no batches",
     )
     parser.add_argument("--body-bytes", type=int, default=_BODY_BYTES, help="of pipelines")
     parser.add_argument(

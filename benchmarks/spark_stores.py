@@ -5,8 +5,8 @@
 
 Needs the extra `spark` and a Java for it. The store is written here, record after record of 200 bytes, as a
 broker would leave it, and removed at the end. Each reader reads it by the log and by its queues; with --archive the
-store is archived, too. A line is one of `benchmarks.spark_sizes`, and below it stands how many files of the store were
-open at once at most.
+store is archived, too. Each line has the columns of `benchmarks.spark_sizes`. The line below it says how many files of
+the store were open at once at most.
 """
 
 from __future__ import annotations

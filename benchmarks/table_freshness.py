@@ -5,8 +5,8 @@
 
 Needs the extras `spark` and `tables`, and a Java for Spark. A broker, the service and the sender are processes of
 their own on this machine. The sender sends batches of fifty messages of 1 KiB to eight queues in turn, at even
-intervals. The service's metrics are read every second: the freshness is the age up to which the tables may lack
-messages, and the lag what the log had and the tables lacked at the service's last look.
+intervals. The service's metrics are read every second. The tables may lack messages that are younger than
+the freshness. The lag is the number of messages that they lacked when the service last looked at the log.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ QUEUES: Final = 8
 BATCH: Final = 50
 _START_WAIT_S: Final = 180
 _END_WAIT_S: Final = 300
-# The disk of this machine may be fuller than a broker allows: that is not measured here.
+# The disk of this machine may be fuller than a broker allows by default, and that is not measured here.
 _ON_A_FULL_DISK: Final = {"diskSpaceCleanForciblyRatio": "97", "diskSpaceWarningLevelRatio": "98"}
 
 
 def send(namesrv: str, rate: int, seconds: float, body_bytes: int) -> None:
-    """Send at this rate, and say how many were sent and how far behind the even pace the last batch was."""
+    """Send at this rate. Print the number of messages, and how far the latest batch was behind the even pace."""
     message = Message(TOPIC, os.urandom(body_bytes // 2).hex().encode(), tags="a")
     batches = int(rate * seconds) // BATCH
     latest_s = 0.0
@@ -64,7 +64,7 @@ def send(namesrv: str, rate: int, seconds: float, body_bytes: int) -> None:
 
 
 def metrics(port: int) -> dict[str, float]:
-    """Return the service's figures, each the sum over its labels; none while it does not answer."""
+    """Return the service's figures, each summed over its labels. Return none while it does not answer."""
     try:
         with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
@@ -101,7 +101,7 @@ def start_service(
 def wait_for(
     what: str, service: subprocess.Popen[bytes], seconds: float, done: Callable[[], bool]
 ) -> None:
-    """Wait until `done` returns true. Raise RuntimeError if the service or the time ends before."""
+    """Wait until `done` returns true. Raise RuntimeError if the service ends, or the time is over, before that."""
     until = time.monotonic() + seconds
     while not done():
         if service.poll() is not None or time.monotonic() > until:
@@ -181,7 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rate", type=int, default=5000, help="messages a second")
     parser.add_argument("--seconds", type=float, default=300)
-    parser.add_argument("--freshness", default="1m", help="the target")
+    parser.add_argument("--freshness", default="1m", help="the target of the service")
     parser.add_argument("--body-bytes", type=int, default=1024)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cometmq-table-") as directory:

@@ -1,7 +1,7 @@
 """Keep archives of loaded classes, with which the JVMs of tests start in half the time.
 
-Java calls this application class-data sharing: a JVM that ends in order writes the classes that it loaded,
-parsed and linked, and the next one with the same class path, which may name jars only, maps the file.
+Java calls this application class-data sharing. A JVM that ends in order writes the classes that it loaded, parsed
+and linked into a file. The next JVM with the same class path maps the file. The class path may name jars only.
 `tests.interop.loaded_classes` makes the archives of Java's servers and clients, `tests.spark.class_archive`
 that of Spark.
 """
@@ -21,16 +21,16 @@ from typing import Final
 _FOLDER: Final = Path(__file__).resolve().parents[1] / ".cache" / "classes"
 # While it names a directory, JVMs write archives there and use none.
 _WRITTEN_TO: Final = "COMETMQ_CLASSES_WRITTEN_TO"
-# A JVM leaves aside an archive that does not fit, and says so where tests read.
+# A JVM ignores an archive that does not fit, and would report that in the output that tests read.
 _SILENT: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 @functools.cache
 def archive_file(label: str, *parts: str) -> Path | None:
-    """Return where the archive belongs that this Java can use, None without Java.
+    """Return the file for the archive that this Java can use. Return None without Java.
 
-    `label` has no other archive beside it; `parts` are the class path and what else makes the archive fit.
-    Other parts have another name, and so has another Java, or a jar that was built again.
+    Each `label` has one archive. `parts` are the class path and everything else that the archive has to fit.
+    Other parts, another Java, or a jar that was built again give another name.
     """
     java = shutil.which("java")
     if java is None:
@@ -45,7 +45,7 @@ def archive_file(label: str, *parts: str) -> Path | None:
 
 
 def is_there(file: Path) -> bool:
-    """Say whether the archive is there as it was written. A JVM that maps a shorter file is ended by SIGBUS."""
+    """Return whether the archive is there in its full size. SIGBUS ends a JVM that maps a shorter file."""
     try:
         return file.stat().st_size == int(_size_file(file).read_text())
     except (OSError, ValueError):
@@ -57,9 +57,9 @@ def _size_file(file: Path) -> Path:
 
 
 def archive_options(file: Path | None) -> Sequence[str]:
-    """Return the options of a JVM that starts with the archive, none if there is no archive.
+    """Return the options of a JVM that starts with the archive. Return none if there is no archive.
 
-    Within `writing_archives`, these are the options of a JVM that writes it.
+    Within `writing_archives`, return the options of a JVM that writes it.
     """
     if file is None:
         return ()
@@ -72,10 +72,10 @@ def archive_options(file: Path | None) -> Sequence[str]:
 
 @contextlib.contextmanager
 def writing_archives() -> Iterator[None]:
-    """Keep the archives that JVMs of this block write, in the place of older ones of the same label.
+    """Keep the archives that JVMs of this block write, in place of older ones of the same label.
 
-    All of them must have ended in order before the block ends. One that is killed writes nothing, and none is
-    kept if the block raises.
+    All JVMs must have ended in order before the block ends. A JVM that is killed writes no archive. If the block
+    raises, no archive is kept.
     """
     _FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_FOLDER) as folder:
@@ -91,5 +91,5 @@ def writing_archives() -> Iterator[None]:
                 _size_file(older).unlink(missing_ok=True)
             kept = _FOLDER / written.name
             _size_file(kept).write_text(str(written.stat().st_size))
-            # The name appears with the whole file, since a JVM may start meanwhile.
+            # A JVM may start meanwhile, so the file gets its name only when it is complete.
             written.rename(kept)

@@ -1,8 +1,8 @@
-"""Give each run of pytest a temporary directory of its own, which goes with the run.
+"""Give each run of pytest a temporary directory of its own, and remove it when the run ends.
 
-Programs that tests kill leave files in the temporary directory: a JVM of RocketMQ or Spark its unpacked
-libraries (12 MB each), Spark its blocks. All that a run starts, and the workers of pytest-xdist, take the
-directory from TMPDIR. A run that is killed itself leaves it behind. The directories of tests that failed
+Programs that tests kill leave files in the temporary directory: a JVM of RocketMQ or Spark leaves unpacked
+libraries (12 MB each), and Spark leaves its blocks. The workers of pytest-xdist and all programs that a run starts
+take the directory from TMPDIR. If the run itself is killed, its directory stays. The directories of failed tests
 stay where pytest would keep them.
 """
 
@@ -25,8 +25,8 @@ _made: list[Path] = []
 
 
 def begin() -> None:
-    """Make the directory, in the process that starts the workers: before conftest modules ask where it is."""
-    # `tests.in_memory` makes one in memory itself.
+    """Make the directory, in the process that starts the workers, before conftest modules ask for its name."""
+    # `tests.in_memory` makes a directory in memory.
     if _made or "PYTEST_XDIST_WORKER" in os.environ or "tests.in_memory" in sys.modules:
         return
     os.environ.setdefault(_OF_PYTEST, tempfile.gettempdir())
@@ -35,7 +35,7 @@ def begin() -> None:
 
 
 def register(config: pytest.Config) -> None:
-    """Have the directory removed at the end of the run."""
+    """Have pytest remove the directory at the end of the run."""
     begin()
     if _made:
         config.add_cleanup(_remove)
@@ -49,4 +49,4 @@ def _remove() -> None:
 
 def _use(directory: str) -> None:
     os.environ[_VARIABLE] = directory
-    tempfile.tempdir = None  # asks the environment again
+    tempfile.tempdir = None  # so that tempfile reads the environment again

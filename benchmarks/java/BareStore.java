@@ -26,8 +26,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * Gives body and tags of each record of a store's log, and checks nothing: neither sizes nor places nor kinds. So it
- * shows the least that a source in the JVM takes for such rows. It reads only what the benchmark writes.
+ * Returns body and tags of each record of a store's log, and checks nothing: neither sizes nor offsets nor kinds. So
+ * it shows the least time that a source in the JVM takes for such rows. It reads only stores that the benchmark wrote.
  */
 public final class BareStore implements TableProvider {
     private static final StructType SCHEMA = new StructType().add("body", "binary").add("tags", "string");
@@ -118,7 +118,7 @@ public final class BareStore implements TableProvider {
         @Override
         public boolean next() throws IOException {
             int size = has(8) ? (int) INT.get(bytes, at) : 0;
-            // What follows the last record is a blank one up to the end of the file, or nothing.
+            // After the last record comes a blank one up to the end of the file, or nothing.
             if (size == 0 || (int) INT.get(bytes, at + 4) == BLANK || !has(size)) {
                 return false;
             }
@@ -140,7 +140,7 @@ public final class BareStore implements TableProvider {
             return true;
         }
 
-        /** Have so many bytes from the present place on, if the file has them and they fit into the array. */
+        /** Have this many bytes from the present place on, if the file has them and they fit into the array. */
         private boolean has(int count) throws IOException {
             if (count > end - at && count <= bytes.length) {
                 System.arraycopy(bytes, at, bytes, 0, end - at);

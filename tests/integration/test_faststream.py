@@ -16,7 +16,13 @@ from pydantic import BaseModel, ValidationError
 
 from cometmq import Message
 from cometmq.aio import Producer, ReceivedMessage, SimpleConsumer
-from cometmq.errors import ClientStateError, ConnectionLostError, IllegalArgumentError
+from cometmq.client.hooks import ConsumeContext, ConsumeMessageHook
+from cometmq.errors import (
+    ClientStateError,
+    ConnectionLostError,
+    IllegalArgumentError,
+    RequestTimeoutError,
+)
 from cometmq.faststream import (
     RocketMQBroker,
     RocketMQMessage,
@@ -306,7 +312,6 @@ async def test_a_subscriber_without_a_handler_is_read_by_the_program(cometmq_clu
         assert one is not None
         await one.ack()
         async for other in subscriber:
-            await other.extend(60_000)
             await other.ack()
             break
         assert {json.loads(one.body)["id"], json.loads(other.body)["id"]} == {"O-1", "O-2"}
@@ -315,22 +320,60 @@ async def test_a_subscriber_without_a_handler_is_read_by_the_program(cometmq_clu
             await handled.get_one()
 
 
-async def test_clients_are_shown_to_watch_before_they_start(cometmq_cluster: Any) -> None:
+class Outcomes(ConsumeMessageHook):
+    """Notes how each poll, and the work on each message, ended."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        self.seen.append(context.status)
+
+
+async def test_clients_are_shown_to_watch_before_they_start_and_hooks_see_the_work(
+    cometmq_cluster: Any,
+) -> None:
     watched: list[str] = []
-    telemetry = OpenTelemetryHook()
+    telemetry, outcomes = OpenTelemetryHook(), Outcomes()
 
     def watch(client: Any) -> None:
         telemetry.watch(client)
+        if isinstance(client, SimpleConsumer):
+            client.add_hook(outcomes)
         watched.append(client.group)
 
     broker = RocketMQBroker(cometmq_cluster.namesrv, producer_group="shop", watch=watch)
 
     @broker.subscriber("orders", group="billing")
-    async def bill(order: Order) -> None: ...
+    async def bill(order: Order, message: RocketMQMessage) -> None:
+        if not message.raw_message.reconsume_times:
+            raise ValueError(order.id)
 
     async with broker:
         await broker.start()
+        await broker.publish(Order(id="O-1"), "orders")
+        await asyncio.sleep(60)
     assert watched == ["shop", "billing"]
+    assert outcomes.seen == ["SUCCESS", "FAILED", "SUCCESS", "SUCCESS"]
+
+
+async def test_a_request_whose_asker_is_gone_is_not_worked_on_again(cometmq_cluster: Any) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    asked: list[str] = []
+
+    @broker.subscriber("prices", group="pricing")
+    async def price(article: str) -> int:
+        asked.append(article)
+        await asyncio.sleep(30)
+        return 240
+
+    async with broker:
+        await broker.start()
+        async with Producer("asking", namesrv=cometmq_cluster.namesrv) as producer:
+            with pytest.raises(RequestTimeoutError):
+                await producer.request(Message("prices", b"tea"), timeout_ms=5_000)
+        await asyncio.sleep(200)
+    assert asked == ["tea"]
 
 
 async def test_two_subscribers_of_one_group_are_refused_before_anything_starts(
@@ -348,7 +391,7 @@ async def test_two_subscribers_of_one_group_are_refused_before_anything_starts(
     ("options", "text"),
     [
         ({"max_workers": 0}, "max_workers"),
-        ({"prefetch": 33}, "max_messages"),
+        ({"prefetch": 33}, "prefetch"),
         ({"invisible_ms": 10}, "invisible_ms"),
         ({"group": "bad group"}, "group"),
         ({"tags": "a", "sql": "b = 1"}, "tags"),
@@ -393,6 +436,8 @@ async def test_handlers_are_called_in_memory() -> None:
         invoices.mock.assert_called_once_with({"of": "O-1"})
         await test_broker.publish_batch({"id": "a"}, {"id": "b"}, topic="shop-orders", tags="paid")
         assert bill.mock.call_count == 3
+        with pytest.raises(IllegalArgumentError, match="None as a message"):
+            await test_broker.publish_batch(None, {"id": "a"}, topic="shop-orders")
         reply = await test_broker.request("tea", "prices")
         assert await reply.decode() == 3
         with pytest.raises(ValidationError):

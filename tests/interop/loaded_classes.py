@@ -1,8 +1,8 @@
-"""Makes the archives of the classes that Java's servers and clients of this suite load: `tests.class_archives`.
+"""Make the archives of the classes that this suite's Java servers and clients load (`tests.class_archives`).
 
-`python -m tests.interop.loaded_classes` does so unless they are there (`make interop`). Each JVM does once
-what most tests have it do, and ends in order. Not among them are servers that one module starts: to write
-their archives costs more than these save.
+`make interop` runs `python -m tests.interop.loaded_classes`, which makes the archives unless they are there. Each
+JVM does the usual work of the tests once, and ends in order. Servers that only one module starts have no archive:
+to write it would cost more than it saves.
 """
 
 from __future__ import annotations

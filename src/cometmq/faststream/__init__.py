@@ -1,4 +1,6 @@
-"""Provide a broker for FastStream: handlers are members of groups, decorated functions publish (the extra `faststream`).
+"""Provide a broker for FastStream, with the extra `faststream`.
+
+A handler receives the messages of a topic as a member of a group. A decorator publishes the results of the handler.
 
 from faststream import FastStream
 
@@ -11,8 +13,7 @@ app = FastStream(broker)
 @broker.publisher("invoices")
 async def bill(order: Order, message: RocketMQMessage) -> Invoice: ...
 
-FastStream has no public base classes for brokers yet, so the extra names the versions for which this package was
-tested. Each module here holds what FastStream derives from the same part of its own brokers.
+FastStream has no public base classes for brokers yet, so a new version of it may break this package. Each module here derives from the same part of FastStream as one module of FastStream's own brokers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Name what handlers may ask for by the type of a parameter, as the brokers of FastStream do."""
+"""Name the type of a parameter by which a handler asks for its message, as FastStream's brokers do."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from faststream import Context
 
 from cometmq.faststream.message import RocketMQMessage as Message
 
-# A parameter of this type is the message that the handler works on.
+# FastStream passes the message that the handler works on to a parameter of this type.
 RocketMQMessage = Annotated[Message, Context("message")]

@@ -21,6 +21,7 @@ from faststream.middlewares import AckPolicy
 from faststream.response.publish_type import PublishType
 from faststream.specification.schema import BrokerSpec
 
+from cometmq.client.popping.simple_consumer import SimpleConsumer
 from cometmq.client.producing.producer import Producer
 from cometmq.errors import IllegalArgumentError
 from cometmq.faststream.commands import RocketMQPublishCommand
@@ -43,12 +44,12 @@ if TYPE_CHECKING:
 
     from cometmq.faststream.message import RocketMQMessage
 
-# The interval between two looks for an open connection.
+# The interval between two checks for an open connection.
 _LOOK_S: Final = 0.05
 
 
 class _LoggerStorage(DefaultLoggerStorage):
-    """Makes the logger of a broker, if the application gives none."""
+    """Makes the logger of a broker if the application passes none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,14 +89,14 @@ class RocketMQBroker(
         @broker.publisher("invoices")
         async def bill(order: Order) -> Invoice: ...
 
-    Each subscriber is a member of its group, over a simple consumer (`subscriber` explains the options). A
-    message that its handler returns to, or that `publish` sends, goes through a producer of the group
-    `producer_group`. `request` asks, and a handler's result is the reply to a message that asks for one.
+    Each subscriber is a member of its group, and receives by a simple consumer of its own (`subscriber` explains
+    the options). One producer of the group `producer_group` sends the results of decorated handlers and the
+    messages of `publish`. `request` sends a message and waits for the reply; a handler replies to such a message
+    with its result.
 
-    `watch` is called with each client before it starts: `watch=OpenTelemetryHook().watch` makes spans and metrics,
-    and a function of yours may add hooks. `client_options` are those of all clients: `namespace`, `tls`,
-    `credentials` and the others of ClientOptions. The other arguments mean what they mean for all brokers of
-    FastStream.
+    The broker calls `watch` with each client before the client starts. `watch=OpenTelemetryHook().watch` records
+    spans and metrics; a function of yours may add hooks. All clients get the `client_options`: `namespace`, `tls`,
+    `credentials` and the others of ClientOptions. The other arguments are those of FastStream's own brokers.
 
     The servers must know POP: CometMQ, or Java's from 5.0 on.
     """
@@ -130,8 +131,9 @@ class RocketMQBroker(
     ) -> None:
         if namesrv is not None:
             client_options["namesrv"] = namesrv
-        # Wrong options are refused here, not in the lifespan of the application.
+        # Wrong options raise their error here, not only when the application starts.
         self._new_producer(producer_group, client_options)
+        SimpleConsumer(producer_group, **client_options)
         self._producer_group = producer_group
         super().__init__(
             routers=routers,
@@ -171,7 +173,7 @@ class RocketMQBroker(
     async def start(self) -> None:
         """Start the producer, then the subscribers.
 
-        Raises IllegalArgumentError if two subscribers are in one group, and what the `start` of the clients raises.
+        Raises IllegalArgumentError if two subscribers are in one group, and the errors of the clients' `start`.
         """
         self._check_groups()
         await self.connect()
@@ -183,7 +185,10 @@ class RocketMQBroker(
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> None:
-        """Stop the subscribers, each when its handlers are done (`graceful_timeout`), then the producer."""
+        """Stop the subscribers, then the producer.
+
+        Each subscriber waits for its running handlers, for `graceful_timeout` seconds at most.
+        """
         try:
             await super().stop(exc_type, exc_val, exc_tb)
         finally:
@@ -193,7 +198,7 @@ class RocketMQBroker(
                 await producer.close()
 
     async def ping(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - FastStream's
-        """Say whether a connection to a server is open; wait for one for `timeout` seconds, 3 by default."""
+        """Return whether a connection to a server is open. Wait for one for `timeout` seconds, 3 by default."""
         deadline = asyncio.get_running_loop().time() + (3.0 if timeout is None else timeout)
         while self._connection is not None:
             if self._connection.load().connections:
@@ -217,11 +222,11 @@ class RocketMQBroker(
         correlation_id: str | None = None,
         timeout_ms: Duration | None = None,
     ) -> SendResult:
-        """Send a message to `topic`, and return where it lies.
+        """Send a message to `topic`, and return the result with its queue and offset.
 
-        `message` is what FastStream encodes: bytes, text, a model, anything for JSON. `tags`, `keys`,
-        `delay_ms` and `deliver_at_ms` are those of `cometmq.Message`, `headers` become properties. Messages with
-        one `ordering_key` go to one queue. Raises what Producer.send raises.
+        FastStream encodes `message`: bytes, text, a model, or any value that JSON can hold. `tags`, `keys`,
+        `delay_ms` and `deliver_at_ms` are those of `cometmq.Message`; `headers` become properties. Messages with
+        the same `ordering_key` go to the same queue. Raises the errors of Producer.send.
         """
         command = RocketMQPublishCommand(
             message,
@@ -249,8 +254,11 @@ class RocketMQBroker(
         timeout_ms: Duration | None = None,
     ) -> SendResult:
         """Send messages to one queue of `topic` in one request; see `publish` and Producer.send_batch."""
-        if not messages:
-            raise IllegalArgumentError("publish_batch got no messages; give one or more")
+        if not messages or None in messages:
+            raise IllegalArgumentError(
+                f"publish_batch got {'no messages' if not messages else 'None as a message'}; pass one or more messages "
+                "with bodies"
+            )
         command = RocketMQPublishCommand(
             *messages,
             _publish_type=PublishType.PUBLISH,
@@ -273,9 +281,9 @@ class RocketMQBroker(
         correlation_id: str | None = None,
         timeout_ms: Duration | None = None,
     ) -> RocketMQMessage:
-        """Send a message, and return the reply: what a handler of `topic` returns, or what another client replies.
+        """Send a message, and return the reply of a handler of `topic` or of another client.
 
-        Raises RequestTimeoutError when none comes within `timeout_ms`, and what Producer.request raises.
+        Raises RequestTimeoutError if no reply comes within `timeout_ms`, and the other errors of Producer.request.
         """
         command = RocketMQPublishCommand(
             message,
@@ -313,6 +321,6 @@ class RocketMQBroker(
         for group, count in members.items():
             if count > 1:
                 raise IllegalArgumentError(
-                    f"{count} subscribers are in the group {group!r:.100}, whose members would receive each other's "
-                    "messages; give each subscriber a group of its own"
+                    f"{count} subscribers are in the group {group!r:.100}, but all members of a group must select "
+                    "the same messages; give each subscriber a group of its own"
                 )

@@ -1,4 +1,4 @@
-"""Hold what handlers and programs give to be sent."""
+"""Hold the messages that handlers and programs send."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cometmq.model.message import MessageExt
 
 
 class RocketMQResponse(Response):
-    """Holds what a handler returns, if the message needs more than a body.
+    """Lets a handler return more than the body of a message.
 
-    `tags`, `keys`, `delay_ms` and `deliver_at_ms` are those of `cometmq.Message`. Messages with one
-    `ordering_key` go to one queue.
+    `tags`, `keys`, `delay_ms` and `deliver_at_ms` are those of `cometmq.Message`; `headers` become properties.
+    Messages with the same `ordering_key` go to the same queue.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class RocketMQResponse(Response):
 
 
 class RocketMQPublishCommand(BatchPublishCommand):
-    """Holds messages to send: `batch_bodies`, all with the other fields of the command.
+    """Holds messages to send: one for each of `batch_bodies`, all with the other fields of the command.
 
-    `asked` is the request to which the message replies, if it is a reply.
+    If the message is a reply, `asked` is the request to which it replies.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class RocketMQPublishCommand(BatchPublishCommand):
 
     @classmethod
     def from_cmd(cls, cmd: PublishCommand, *, batch: bool = False) -> Self:
-        """Return `cmd`, or one with the same fields if it is none of RocketMQ's."""
+        """Return `cmd`, or a RocketMQ command with the same fields if it is of another class."""
         if isinstance(cmd, cls):
             return cmd
         body, bodies = cls._parse_bodies(cmd.body, batch=batch)

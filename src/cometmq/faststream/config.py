@@ -1,4 +1,4 @@
-"""Hold what a broker, its routers and their subscribers and publishers share."""
+"""Hold the settings that a broker shares with its routers, subscribers and publishers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Watch: TypeAlias = Callable[[Producer | SimpleConsumer], object]
 
 @dataclass(kw_only=True)
 class RocketMQBrokerConfig(BrokerConfig):
-    """Adds what concerns the clients that the broker starts: their options, and a function that sees each of them before it starts."""
+    """Adds the options of the broker's clients, and the function that it calls with each client before its start."""
 
     producer: RocketMQProducer = field(default_factory=lambda: RocketMQProducer(None, None))
     client_options: dict[str, Any] = field(default_factory=dict)

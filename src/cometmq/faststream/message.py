@@ -1,4 +1,4 @@
-"""Turn received messages into those of FastStream, and back."""
+"""Turn received messages into messages of FastStream, which handlers acknowledge."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cometmq.model import properties as p
 from cometmq.model.durations import Duration
 from cometmq.model.message import MessageExt
 
-# The properties that carry what other systems have as fields.
+# Properties for values that messages of other systems have in fields.
 CONTENT_TYPE: Final = "content-type"
-# Not the CORRELATION_ID of a request, by which the asking client finds the reply.
+# Not the property CORRELATION_ID of a request: by that one, a client finds the reply to its request.
 CORRELATION: Final = "correlation-id"
 _NO_HEADERS: Final = (
     p.RESERVED
@@ -24,10 +24,10 @@ _NO_HEADERS: Final = (
 
 
 class RocketMQMessage(StreamMessage[MessageExt]):
-    """Holds a received message as FastStream's handlers see it; `raw_message` is CometMQ's.
+    """Holds a received message in FastStream's form; `raw_message` is CometMQ's message.
 
-    `headers` are the properties that its sender set. The message of a subscriber is acknowledged by its
-    `ack_policy`, or by these methods, once.
+    `headers` are the properties that the sender set. The subscriber acknowledges the message by its `ack_policy`,
+    unless the handler called `ack`, `nack` or `reject` before. Further calls do nothing.
     """
 
     def __init__(self, *arguments: Any, retry_delay_ms: Duration = 0, **named: Any) -> None:
@@ -35,15 +35,16 @@ class RocketMQMessage(StreamMessage[MessageExt]):
         self._retry_delay_ms = retry_delay_ms
 
     async def ack(self) -> None:
-        """Say that the message is done. Does nothing if it was acknowledged, given back or rejected before."""
+        """Acknowledge the message. Do nothing if it was acknowledged, given back or rejected before."""
         raw = self.raw_message
         if self.committed is None and isinstance(raw, ReceivedMessage):
             await raw.ack()
         await super().ack()
 
     async def nack(self, delay_ms: Duration | None = None) -> None:
-        """Give the message back: the group receives it again after `delay_ms`, by default the subscriber's
-        `retry_delay_ms`. After the last of the group's deliveries it becomes a dead letter.
+        """Give the message back: the group receives it again after `delay_ms`, by default `retry_delay_ms`.
+
+        After the last of the group's deliveries (`retryMaxTimes`) it becomes a dead letter instead.
         """
         raw = self.raw_message
         if self.committed is None and isinstance(raw, ReceivedMessage):
@@ -51,20 +52,15 @@ class RocketMQMessage(StreamMessage[MessageExt]):
         await super().nack()
 
     async def reject(self, reason: str = "rejected") -> None:
-        """Make the message a dead letter of its group at once; `reason` is noted on it."""
+        """Make the message a dead letter of its group at once, with `reason` as the type of its failure."""
         raw = self.raw_message
         if self.committed is None and isinstance(raw, ReceivedMessage):
             await raw.dead_letter(reason)
         await super().reject()
 
-    async def extend(self, invisible_ms: Duration) -> None:
-        """Hide the message for `invisible_ms` from now on, beyond what its subscriber does by itself."""
-        if self.committed is None and isinstance(self.raw_message, ReceivedMessage):
-            await self.raw_message.extend(invisible_ms)
-
 
 class Parser:
-    """Makes RocketMQMessages. `retry_delay_ms` is how long one waits that is given back."""
+    """Makes RocketMQMessages. A message that is given back comes again after `retry_delay_ms`."""
 
     def __init__(self, retry_delay_ms: Duration = 0) -> None:
         self._retry_delay_ms = retry_delay_ms

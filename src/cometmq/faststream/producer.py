@@ -1,7 +1,8 @@
-"""Send what FastStream gives: encode bodies, and note content type, correlation and headers as properties."""
+"""Send FastStream's commands: encode bodies, and write content type, correlation and headers as properties."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from faststream._internal.endpoint.publisher.fake import FakePublisher
@@ -12,23 +13,27 @@ from faststream.exceptions import IncorrectState
 
 from cometmq.client.producing.producer import Producer
 from cometmq.client.producing.requests import create_reply_message
+from cometmq.errors import CometMQError
 from cometmq.faststream.commands import RocketMQPublishCommand
 from cometmq.faststream.message import CONTENT_TYPE, CORRELATION, Parser
+from cometmq.logs.loggers import get_logger
 from cometmq.model.message import Message, MessageExt
 from cometmq.model.results import SendResult
 
 if TYPE_CHECKING:
     from fast_depends.library.serializer import SerializerProto
     from faststream._internal.parser import CodecProto
-    from faststream._internal.types import AsyncCallable, CustomCallable
+    from faststream._internal.types import AsyncCallable, CustomCallable, PublisherMiddleware
     from faststream.response.response import PublishCommand
+
+log = get_logger(__name__)
 
 # Stands for JSON's null, where FastStream would send an empty body.
 NULL: Final = object()
 
 
 class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
-    """Sends commands with the producer of its broker, which `connect` gives."""
+    """Sends commands by the broker's producer, which the broker passes to `connect`."""
 
     _parser: AsyncCallable
     _decoder: AsyncCallable
@@ -78,7 +83,7 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
         )
 
     async def encoded(self, cmd: RocketMQPublishCommand, body: Any) -> Message:
-        """Return the message for one body of a command. Raises what its codec raises."""
+        """Return the message for one body of a command. Raises the errors of the codec."""
         content_type: str | None
         if body is NULL:
             encoded, content_type = b"null", "application/json"
@@ -101,13 +106,24 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
 
 
 class ReplyPublisher(FakePublisher):
-    """Replies to a request with what its handler returned: with JSON's null if that is None, because brokers take no
-    message without a body.
+    """Replies to a request with the result of its handler.
+
+    The reply for None is JSON's null, because brokers refuse a message without a body. A reply that cannot be sent
+    is logged: the handler has done its work, and must not do it again because the requester went away.
     """
 
     def __init__(self, producer: ProducerProto[Any], asked: MessageExt) -> None:
         super().__init__(producer=producer)
         self._asked = asked
+
+    async def _publish(
+        self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]
+    ) -> Any:
+        try:
+            return await super()._publish(cmd, _extra_middlewares=_extra_middlewares)
+        except CometMQError as error:
+            log.warning("a request is not answered", msg_id=self._asked.msg_id, reason=str(error))
+            return None
 
     def patch_command(self, cmd: PublishCommand) -> RocketMQPublishCommand:
         reply = RocketMQPublishCommand.from_cmd(super().patch_command(cmd))

@@ -1,4 +1,4 @@
-"""Publish to the topic of a publisher: what decorated handlers return, and what programs give."""
+"""Publish the results of decorated handlers, and messages of programs, to the topic of a publisher."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RocketMQPublisherSpecification(
 
 
 class RocketMQPublisher(PublisherUsecase):
-    """Publishes to one topic, with the tag and the headers that it was given."""
+    """Publishes to one topic. Its tag and headers are the defaults for its messages."""
 
     _outer_config: RocketMQBrokerConfig
 
@@ -145,7 +145,7 @@ class RocketMQPublisher(PublisherUsecase):
     async def _publish(
         self, cmd: PublishCommand, *, _extra_middlewares: Iterable[PublisherMiddleware]
     ) -> None:
-        """Send what a decorated handler returned; brokers take no message without a body, so None is not sent."""
+        """Send the result of a decorated handler. Send nothing for None, because brokers refuse a message without a body."""
         if cmd.body is None:
             return
         command = RocketMQPublishCommand.from_cmd(cmd)

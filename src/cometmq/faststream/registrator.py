@@ -1,4 +1,4 @@
-"""Register subscribers and publishers, at a broker or at a router that brokers include."""
+"""Register subscribers and publishers with a broker, or with a router that brokers include."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class RocketMQRegistrator(Registrator[MessageExt, RocketMQBrokerConfig]):
-    """Has the decorators of brokers and routers."""
+    """Provides the decorators of brokers and routers."""
 
     def subscriber(  # type: ignore[override]  # other arguments, as FastStream's own brokers
         self,
@@ -62,21 +62,21 @@ class RocketMQRegistrator(Registrator[MessageExt, RocketMQBrokerConfig]):
     ) -> RocketMQSubscriber:
         """Have a handler work on the messages of `topic`, as a member of `group`.
 
-        Each group receives each message. Members of one group, in any number of processes, share the messages;
-        all of them must select the same ones, so a group belongs to one subscriber of an application. `tags`,
+        Each group receives each message. The members of a group, in any number of processes, share the messages.
+        All of them must select the same messages, so an application has only one subscriber in a group. `tags`,
         `sql` and `predicate` select as in PushConsumer.subscribe. A group that never committed begins with the
         oldest messages, or with `from_newest` at the end.
 
         The handler works on up to `max_workers` messages at once (1 to 1,000), in no certain order. The subscriber
-        receives up to `prefetch` of them at a time (1 to 32). Received messages are hidden from the other
-        members for `invisible_ms`, again and again, while they wait or are worked on, for `longest_ms` at most.
+        receives up to `prefetch` messages at a time (1 to 32). While a message waits or the handler works on it,
+        the subscriber hides it from the other members, for `invisible_ms` again and again, `longest_ms` at most.
 
-        `ack_policy` says what becomes of a message when its handler ends: by default (NACK_ON_ERROR) it is
-        acknowledged, or comes again after `retry_delay_ms` if the handler raised an exception. After the
-        group's `retryMaxTimes` deliveries it is a dead letter. With REJECT_ON_ERROR the first exception makes
-        it a dead letter.
+        `ack_policy` decides how the subscriber settles a message. By default (NACK_ON_ERROR) it acknowledges the
+        message when the handler ends. If the handler raises an exception, the message comes again after
+        `retry_delay_ms`, and becomes a dead letter after the group's `retryMaxTimes` deliveries. With
+        REJECT_ON_ERROR the first exception makes it a dead letter.
 
-        Raises IllegalArgumentError for a number out of range.
+        Raises IllegalArgumentError for a wrong option, such as a number out of range.
         """
         selection = Selection(
             topic=topic, group=group, tags=tags, sql=sql, predicate=predicate, from_newest=from_newest
@@ -113,9 +113,9 @@ class RocketMQRegistrator(Registrator[MessageExt, RocketMQBrokerConfig]):
         schema: Any | None = None,
         include_in_schema: bool = True,
     ) -> RocketMQPublisher:
-        """Return a publisher to `topic`: as a decorator it sends what the handler returns, `publish` sends more.
+        """Return a publisher to `topic`. As a decorator it sends the results of the handler; `publish` sends others.
 
-        Its messages have the tag and the headers that are given here, unless they bring their own.
+        Its messages have this tag and these headers, unless they bring their own.
         """
         config = cast("RocketMQBrokerConfig", self.config)
         publisher = RocketMQPublisher(
@@ -145,9 +145,9 @@ class RocketMQRegistrator(Registrator[MessageExt, RocketMQBrokerConfig]):
         middlewares: Sequence[BrokerMiddleware[Any, Any]] = (),
         include_in_schema: bool | None = None,
     ) -> None:
-        """Include the subscribers and publishers of a router. Raises TypeError for a router of another system."""
+        """Include the subscribers and publishers of a router. Raises TypeError for another kind of router."""
         if not isinstance(router, RocketMQRegistrator):
-            raise TypeError(f"the router is a {type(router).__name__}; make a RocketMQRouter")
+            raise TypeError(f"the router is a {type(router).__name__}; include a RocketMQRouter")
         super().include_router(
             router,
             prefix=prefix,

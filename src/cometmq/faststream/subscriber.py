@@ -21,7 +21,7 @@ from cometmq.client.limits import check_client_group, check_range
 from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.popping.holding import Holding
 from cometmq.client.popping.message import ReceivedMessage
-from cometmq.client.popping.simple_consumer import SimpleConsumer, check_max_messages
+from cometmq.client.popping.simple_consumer import SimpleConsumer
 from cometmq.errors import ClientStateError
 from cometmq.faststream.config import RocketMQBrokerConfig
 from cometmq.faststream.message import Parser, RocketMQMessage
@@ -55,7 +55,7 @@ class Selection:
         check_client_group(self.group)
 
     def accepts(self, tag: str | None) -> bool:
-        """Say whether a message with this tag is selected, as far as tags decide."""
+        """Return whether a message with this tag is selected, as far as tags decide."""
         return accepts(build_subscription(self.topic, *self._selector), tag)
 
 
@@ -71,7 +71,7 @@ class Work:
 
     def __post_init__(self) -> None:
         check_range("max_workers", self.max_workers, 1, MAX_WORKERS)
-        check_max_messages(self.prefetch)
+        check_range("prefetch", self.prefetch, 1, 32)
         check_range("invisible_ms", milliseconds(self.invisible_ms), 1_000, _DAY_MS)
         check_range("longest_ms", milliseconds(self.longest_ms), 1_000, 30 * _DAY_MS)
         check_range("retry_delay_ms", milliseconds(self.retry_delay_ms), 0, _DAY_MS)
@@ -124,7 +124,7 @@ class RocketMQSubscriberSpecification(
 
 
 class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
-    """Receives messages of a topic as a member of a group, and has its handlers work on them."""
+    """Receives messages of a topic as a member of a group, and calls its handlers with them."""
 
     _outer_config: RocketMQBrokerConfig
 
@@ -173,11 +173,11 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         return self._selection.group
 
     def selects(self, message: Message) -> bool:
-        """Say whether the subscriber receives a message, as far as topic and tags decide."""
+        """Return whether the subscriber receives a message, as far as topic and tags decide."""
         return message.topic == self.topic and self._selection.accepts(message.tags)
 
     async def start(self) -> None:
-        """Start to receive. Raises what SimpleConsumer raises for its options and at its start."""
+        """Start to receive. Raises the errors of SimpleConsumer for its options and at its start."""
         await super().start()
         await self._start_consumer()
         assert self._tasks is not None, "set with the consumer"
@@ -186,7 +186,7 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
             self._receiving = self._tasks.spawn(self._receive(), "receive")
 
     async def stop(self) -> None:
-        """Stop to receive, wait for the handlers (`graceful_timeout`), and give back what none has begun."""
+        """Receive no more, wait for running handlers (`graceful_timeout`), and give back all unsettled messages."""
         tasks, self._tasks = self._tasks, None
         self.running = False
         if self._receiving is not None:
@@ -202,9 +202,9 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
             await consumer.close()
 
     async def get_one(self, *, timeout: float = 5.0) -> RocketMQMessage | None:  # noqa: ASYNC109 - FastStream's
-        """Receive one message, None if none comes within `timeout` seconds. For a subscriber without handlers.
+        """Receive one message. Return None if none comes within `timeout` seconds. For a subscriber without handlers.
 
-        Nobody acknowledges it but the caller.
+        The caller acknowledges the message.
         """
         consumer = await self._own_consumer("get_one")
         received = await consumer.receive(1, wait_ms=round(timeout * 1000))
@@ -213,9 +213,11 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
 
     async def __aiter__(self) -> AsyncIterator[RocketMQMessage]:
         consumer = await self._own_consumer("async for")
-        async for received in consumer:
-            self._held.add([received])
-            yield await self._processed(received)
+        lists = aiter(consumer)
+        while received := await lists.next_list():
+            self._held.add(received)
+            for each in received:
+                yield await self._processed(each)
 
     def get_log_context(self, message: StreamMessage[MessageExt] | None) -> dict[str, str]:
         return {
@@ -266,7 +268,7 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         if self.calls:
             raise ClientStateError(
                 f"the subscriber of {self.topic} has a handler, which receives the messages; use {what} with a "
-                "subscriber without one"
+                "subscriber that has no handler"
             )
         return await self._start_consumer()
 
@@ -278,7 +280,7 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         lists = aiter(self._consumer)
         while self.running:
             async with workers:
-                pass  # ask for messages only when one can be worked on
+                pass  # ask for messages only when a worker is free
             messages = await lists.next_list()
             self._held.add(messages)
             for message in messages:
@@ -286,9 +288,11 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
                 self._tasks.spawn(self._work_on(message, workers), "work")
 
     async def _work_on(self, message: ReceivedMessage, workers: asyncio.Semaphore) -> None:
+        message.enter_block()  # hooks see the work: the span "process TOPIC"
         try:
             await self.consume(message)
         finally:
+            message.leave_block(None)
             workers.release()
             # If the acknowledgement failed, the message comes again. Manual ones may follow after the handler.
             if message.is_settled or self.ack_policy is not AckPolicy.MANUAL:

@@ -13,6 +13,7 @@ from faststream.exceptions import SubscriberNotFound
 from faststream.response.publish_type import PublishType
 from faststream.response.response import Response
 
+from cometmq.errors import RequestTimeoutError
 from cometmq.faststream.broker import RocketMQBroker
 from cometmq.faststream.commands import RocketMQPublishCommand
 from cometmq.faststream.producer import RocketMQProducer
@@ -24,20 +25,20 @@ from cometmq.model.queue import MessageQueue
 from cometmq.model.results import SendResult, SendStatus
 
 _BROKER = "in-memory"
-# How long a request waits that says nothing of it.
+# How long a request without `timeout_ms` waits.
 _REQUEST_MS = 3_000
 
 
 class TestRocketMQBroker(TestBroker[RocketMQBroker, EnterType], broker=RocketMQBroker):
-    """Has what is published to a broker reach its subscribers at once, without servers.
+    """Hands the messages that are published to a broker to its subscribers at once, without servers.
 
         async with TestRocketMQBroker(broker) as test_broker:
             await test_broker.publish({"id": "O-1"}, "orders", tags="paid")
             bill.mock.assert_called_once_with({"id": "O-1"})
 
-    An exception of a handler reaches the caller of `publish`. Nothing comes again, delays do not count, and a
-    subscriber that selects by SQL or a predicate receives every message of its topic. To test these, and
-    everything else that servers do, run the broker against `cometmq.testing.Cluster`.
+    An exception of a handler reaches the caller of `publish`. No message comes again, delays are ignored, and a
+    subscriber that selects by SQL or a predicate receives every message of its topic. To test retries, delays,
+    selection and everything else that servers do, run the broker against `cometmq.testing.Cluster`.
     """
 
     def create_publisher_fake_subscriber(
@@ -65,7 +66,7 @@ def _subscribers(brokers: Iterable[RocketMQBroker]) -> Iterable[RocketMQSubscrib
 
 
 class _Deliveries(RocketMQProducer):
-    """Hands each message that is sent to the subscribers that select it, one after the other."""
+    """Hands each sent message to the subscribers that select it, one after the other."""
 
     def __init__(self, broker: RocketMQBroker, brokers: Sequence[RocketMQBroker]) -> None:
         config = broker.config.broker_config
@@ -89,8 +90,11 @@ class _Deliveries(RocketMQProducer):
         for subscriber in _subscribers(self._brokers):
             if subscriber.selects(asked):
                 timeout_ms = _REQUEST_MS if cmd.timeout_ms is None else milliseconds(cmd.timeout_ms)
-                async with asyncio.timeout(timeout_ms / 1000):
-                    answer = await subscriber.process_message(asked)
+                try:
+                    async with asyncio.timeout(timeout_ms / 1000):
+                        answer = await subscriber.process_message(asked)
+                except TimeoutError:
+                    raise RequestTimeoutError(f"no reply came within {timeout_ms} ms") from None
                 return self._delivered(await self.encoded(_command(answer), answer.body))
         raise SubscriberNotFound(f"no subscriber of {cmd.destination} selects the message")
 

@@ -2,12 +2,13 @@
 
     python -m tests.spark.table_proof --messages 5000000 --kills 50
 
-`make table-proof MESSAGES=5000000 KILLS=50` gets what it needs. Java's client and ours send the messages to two
-brokers, while the table service archives them on a small cluster of Spark. Meanwhile drivers, their Java,
-executors, Python workers and brokers are killed. Then all readers read twenty snapshots: once after the kills, and
-once after everything was compacted and the older snapshots have expired. Each snapshot must be a beginning of each
-queue of the log: as many messages, with the same sums of offsets and checksums. The newest must have all of it,
-with the same bodies and keys. Prints a table for each of the two moments, and ends with 1 if anything differs.
+`make table-proof MESSAGES=5000000 KILLS=50` also installs the tools. Java's client and ours send the messages to
+two brokers, while the table service archives them on a small cluster of Spark. Meanwhile the proof kills drivers,
+their Java, executors, Python workers and brokers. Then all readers read twenty snapshots: once after the kills, and
+once after everything was compacted and the older snapshots have expired. Each snapshot must hold the beginning of
+each queue of the log: as many messages, with the same sums of offsets and checksums. The newest must hold the whole
+log, with the same bodies and keys. The proof prints a table for each of the two moments, and exits with 1 if
+anything differs.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ from cometmq.runtime.clock import SystemClock
 from cometmq.testing.cluster import Cluster
 
 SNAPSHOTS: Final = 20
-# Of ten kills.
+# How many of ten kills each kind has.
 SHARES: Final = {"driver": 2, "java": 2, "executor": 3, "worker": 1, "broker": 2}
 _BROKERS: Final = ("broker-a", "broker-b")
 _PATTERN: Final = "orders-.*"
-# Bodies of 1 MiB are in the memory of a task.
+# Tasks hold bodies of 1 MiB in memory.
 _SPARK: Final = {**CONFIG, "spark.driver.memory": "1g", "spark.executor.memory": "900m"}
 _HOUR_MS: Final = 3_600_000
 _FRESHNESS: Final = "4s"
@@ -60,7 +61,7 @@ _BROKER_CONF: Final = (
 
 
 def kinds_of(rng: random.Random, count: int) -> list[str]:
-    """Return the kinds of so many kills, shuffled among each ten."""
+    """Return the kinds of `count` kills, shuffled within each ten."""
     kinds: list[str] = []
     while len(kinds) < count:
         ten = [kind for kind, share in SHARES.items() for _ in range(share)]
@@ -85,7 +86,7 @@ class Killer:
         self._rng = rng
 
     def run(self, count: int) -> Counter[str]:
-        """Kill so many processes, each some time after another commit, and send a chunk behind each."""
+        """Kill `count` processes, each some time after another commit, and send a chunk after each."""
         done: Counter[str] = Counter()
         for kind in kinds_of(self._rng, count):
             before = self._service.commits()
@@ -124,13 +125,13 @@ def make_topics(namesrv: str) -> None:
 
 
 def archive_all(one: Service, log: Log) -> None:
-    """Wait until the service has archived the log, as long as it gets on."""
+    """Wait until the service has archived the log. Fail if it makes no progress."""
     while (archived := one.archived()) < log.rows:
         one.wait_for(lambda archived=archived: one.archived() > archived, f"more than {archived:,}")
 
 
 def whole_log(namesrv: str, loads: Loads) -> Log:
-    """Return the log, once it has what is delayed and what was committed. Raise RuntimeError if it lacks something."""
+    """Return the log, once it has all delayed and committed messages. Raise RuntimeError if it lacks a message."""
 
     def is_late() -> bool:
         log = read_small_log(namesrv, LATER)
@@ -155,7 +156,7 @@ def brokers_of(directory: Path, namesrv: str) -> Iterator[list[BrokerProcess]]:
 
 
 def compact(directory: Path, namesrv: str, archive: Path) -> None:
-    """Archive what is left, prove everything, and compact what can be. Raise RuntimeError if it does not hold."""
+    """Archive the remaining messages, prove all of them, and compact the files. Raise RuntimeError if this fails."""
     file = directory / "compact.toml"
     file.write_text(
         f'[cluster]\nnamesrv = "{namesrv}"\n'
@@ -174,7 +175,7 @@ def compact(directory: Path, namesrv: str, archive: Path) -> None:
 
 
 class _At(SystemClock):
-    """A clock that stands still."""
+    """Always shows the same time."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -218,7 +219,7 @@ def compare(title: str, log: Log, archive: Path, chosen: Sequence[Reader]) -> li
 def prove(
     directory: Path, messages: int, kills: int, seed: int, chosen: Sequence[Reader]
 ) -> list[str]:
-    """Return what differs."""
+    """Return the differences."""
     rng = random.Random(seed)
     with (
         StandaloneCluster(directory) as cluster,

@@ -1,7 +1,8 @@
 """Read snapshots by PyIceberg or deltalake.
 
-python -m tests.spark.table_proof.arrow_readers iceberg|delta ARCHIVE: standard input has the JSON of the snapshots
-and of the one whose bodies are read. Prints JSON: for each snapshot a row for each queue, and the sums of the bodies.
+python -m tests.spark.table_proof.arrow_readers iceberg|delta ARCHIVE reads JSON from standard input: the snapshots,
+and the snapshot from which it reads bodies. It prints JSON: for each snapshot a row for each queue, and the sums of
+the bodies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compare what the readers read with the log, and show it as one table."""
+"""Compare the sums of all readers with the log, and show them in one table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EQUAL: Final = "="
 
 
 class Comparison:
-    """The snapshots of a moment, as each reader reads them."""
+    """Compares the snapshots of one moment, as each reader reads them."""
 
     def __init__(self, title: str, log: Log, snapshots: Sequence[Snapshot]) -> None:
         self._title = title
@@ -86,7 +86,7 @@ class Comparison:
         self._cells[name] = cells
 
     def _check_ends(self) -> None:
-        """Each snapshot has what the one before has, and the newest all of the log."""
+        """Check that each snapshot has all messages of the one before, and the newest the whole log."""
         before: dict[Queue, int] = {}
         for snapshot, sums in zip(self._snapshots, self._wanted, strict=True):
             ends = {queue: one.rows for queue, one in sums.items()}

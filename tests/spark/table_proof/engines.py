@@ -1,4 +1,4 @@
-"""Run the readers of published tables: each is a program of its own that knows nothing of CometMQ."""
+"""Run the readers of published tables. Each is a program of its own that knows nothing of CometMQ."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Sums = dict[Queue, QueueSums]
 
 
 class Snapshot(NamedTuple):
-    """A commit of the archive that both tables have, by their own names of it."""
+    """Names a commit of the archive by the snapshot of the Iceberg table and the version of the Delta table."""
 
     commit: int
     iceberg: int
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """`length` and `md5` are the engine's words for the size of a body and the first 32 bits of an MD5."""
+    """Holds an engine's expressions: the size of a body, the first 32 bits of an MD5, and the keys."""
 
     length: str
     md5: str

@@ -1,8 +1,8 @@
-"""Send the messages of the proof: Java's client and ours, in all the ways that change what a record looks like.
+"""Send the messages of the proof by Java's client and ours, in all the ways that change the form of a record.
 
 Both send in chunks. Each chunk has batches, single messages, delays, transactions (some are rolled back), bodies
-that the client compresses, and a body of 1 MiB. Keys are Chinese, and end in the number of the message, so that
-what was acknowledged can be looked for in the log.
+that the client compresses, and a body of 1 MiB. Keys are Chinese and end with the number of the message, so the
+proof can look for the acknowledged messages in the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MIB: Final = 1 << 20
 _COMPRESSED_BYTES: Final = 8192
 _BATCH: Final = 200
 _ATTEMPTS: Final = 10
-# Of a chunk, what Java's client sends in batches; and the share of single messages of each client.
+# The shares of a chunk: the batches of Java's client, and the single messages of each client.
 _JAVA_SHARE: Final = 0.45
 _SINGLE_SHARE: Final = 0.01
 _RARE_SHARE: Final = 0.001
@@ -37,7 +37,7 @@ _DELAYS: Final = "level:1,ms:1500"
 
 
 class Sent:
-    """Keep what brokers have acknowledged, and what was rolled back, by the prefix of the keys."""
+    """Keeps the numbers of acknowledged and of rolled back messages, by the prefix of their keys."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[str, list[range]] = {}
@@ -46,7 +46,7 @@ class Sent:
         self._next: Counter[str] = Counter()
 
     def reserve(self, prefix: str, count: int) -> int:
-        """Return the first of so many numbers that no message has yet."""
+        """Reserve `count` numbers that no message has yet. Return the first."""
         first = self._next[prefix]
         self._next[prefix] += count
         return first
@@ -215,10 +215,10 @@ class OurSender:
 
 
 class Loads:
-    """Both senders, each in a thread of its own, which send a chunk whenever `allow` is called."""
+    """Runs both senders, each in a thread of its own. Each sends a chunk for each call of `allow`."""
 
     def __init__(self, namesrv: str, messages: int, chunks: int, seed: int) -> None:
-        # Held by whoever sends Java's transactions or kills a broker.
+        # Held by the thread that sends Java's transactions or kills a broker.
         self.calm = threading.Lock()
         self._messages = messages
         self._chunks = chunks
@@ -261,7 +261,7 @@ class Loads:
                 self._work[at].result()
 
     def finish(self) -> None:
-        """Send what is left. In place of what failed, send as many others."""
+        """Send the remaining messages, and another one for each message that failed."""
         for allowed in self._allowed.values():
             allowed.release(self._chunks)
         for one in self._work:

@@ -1,6 +1,6 @@
-"""Read the whole log of the brokers by our client: the measure of all tables.
+"""Read the whole log of the brokers by our client, to compare all tables with it.
 
-A snapshot of the tables must be a beginning of each queue. So the sums of every beginning are kept.
+A snapshot of the tables must hold the beginning of each queue. So this keeps the sums of every beginning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PULL: Final = 1024
 
 
 class Bodies(NamedTuple):
-    """Sums over messages. `bodies` and `keys` add the first 32 bits of the MD5 of each."""
+    """Holds sums over messages. `bodies` and `keys` add the first 32 bits of the MD5 of each."""
 
     rows: int
     bytes: int
@@ -47,7 +47,7 @@ class QueueSums(NamedTuple):
 
 
 class QueueLog(NamedTuple):
-    """`crcs[n]` is the sum of the checksums of the first n messages. `numbers` has those of the keys, by prefix."""
+    """`crcs[n]` is the sum of the first n messages' checksums. `numbers` are the numbers of the keys, by prefix."""
 
     crcs: np.ndarray[Any, np.dtype[np.int64]]
     bodies: Bodies
@@ -73,7 +73,7 @@ class Log:
         return total
 
     def faults_of(self, sent: Sent) -> Iterator[str]:
-        """Say what was acknowledged and is not there, and what was rolled back and is."""
+        """Report acknowledged messages that the log lacks, and rolled back messages that it has."""
         for prefix, ranges in sent.acknowledged.items():
             wanted = np.concatenate([np.arange(one.start, one.stop) for one in ranges])
             missing = np.setdiff1d(wanted, self._numbers(prefix))
@@ -103,7 +103,7 @@ def read_log(namesrv: str, topics: Iterable[str]) -> Log:
 
 
 def read_small_log(namesrv: str, topic: str) -> Log:
-    """Read the messages of a topic that has few."""
+    """Read the messages of a small topic, in this process."""
     return Log({_place(one): _read_queue(namesrv, one) for one in _queues(namesrv, [topic])})
 
 
@@ -117,7 +117,7 @@ def _place(queue: MessageQueue) -> Queue:
 
 
 def _read_queue(namesrv: str, queue: MessageQueue) -> QueueLog:
-    # A consumer that only pulls says each time that it has no subscription.
+    # A consumer that only pulls logs each time that it has no subscription.
     logging.getLogger("cometmq").setLevel(logging.ERROR)
     crcs = [0]
     size = bodies = keys = 0

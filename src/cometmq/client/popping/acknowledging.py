@@ -25,9 +25,9 @@ _Waiting = tuple[Receipt, asyncio.Future[None]]
 
 
 class Acknowledgements:
-    """Sends what the members of `group` at one instance say of popped messages. For the loop's thread only.
+    """Reports to brokers how the members of `group` at one instance settle popped messages. For the loop's thread only.
 
-    `returns` is for `dead_letter`.
+    `dead_letter` needs `returns`.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class Acknowledgements:
         return True
 
     async def dead_letter(self, message: MessageExt, receipt: Receipt, reason: str) -> None:
-        """Put a message among the group's dead letters, with `reason`, then say that it is done.
+        """Make a message a dead letter of the group, with `reason`, then acknowledge it.
 
-        Raises CometMQError. If only the second step failed, the message comes again, too.
+        Raises CometMQError. If only the acknowledgement failed, the message comes again although it is a dead letter.
         """
-        assert self._returns is not None, "given by who calls this"
+        assert self._returns is not None, "the caller gave it to this object"
         await self._returns.send_back(message, -1, reason)
         await self.ack(receipt)
 

@@ -13,33 +13,33 @@ from cometmq.logs.loggers import get_logger
 
 log = get_logger(__name__)
 
-# A message is hidden for longer when this part of its time is over: two attempts may fail.
+# `renew` makes this many attempts within the time that a message is hidden, so two of them may fail.
 _RENEWALS: Final = 3
 
 
 class Holding:
     """Holds the messages that a simple consumer received, until each is settled. For the loop's thread only.
 
-    While `renew` runs, messages are hidden for `invisible_ms` again and again, each for `longest_ms` at most.
-    `name` says in the log what holds them.
+    While `renew` runs, it hides each message for `invisible_ms` again and again, for `longest_ms` at most.
+    `name` names the holder in the log.
     """
 
     def __init__(self, name: str, invisible_ms: int, longest_ms: int) -> None:
         self._name = name
         self._invisible_ms = invisible_ms
         self._longest_s = longest_ms / 1000
-        # When each came, by the loop's clock in s.
+        # The held messages, and when each came, by the loop's clock in s.
         self._held: dict[ReceivedMessage, float] = {}
 
     def add(self, messages: Iterable[ReceivedMessage]) -> None:
         self._held.update(dict.fromkeys(messages, asyncio.get_running_loop().time()))
 
     def let_go(self, message: ReceivedMessage) -> None:
-        """Hold a message no longer. Does nothing for one that is not held."""
+        """Hold a message no longer. Do nothing if it is not held."""
         self._held.pop(message, None)
 
     async def give_back(self, messages: Iterable[ReceivedMessage] | None = None) -> None:
-        """Give messages back, by default all that are held. Those for which it fails come again by themselves."""
+        """Give messages back, by default all held ones. If this fails, they come again when their time is over."""
         given = list(self._held if messages is None else messages)
         for message in given:
             self.let_go(message)
@@ -49,7 +49,7 @@ class Holding:
         )
 
     async def renew(self) -> None:
-        """Hide the held messages for longer, without end."""
+        """Hide the held messages for longer, until the task is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._invisible_ms / 1000 / _RENEWALS)
@@ -59,7 +59,7 @@ class Holding:
                 elif loop.time() - came > self._longest_s:
                     self.let_go(message)
                     log.warning(
-                        "a message takes longer than allowed, so it comes again",
+                        "the work on a message takes longer than allowed, so the message comes again",
                         holder=self._name,
                         msg_id=message.msg_id,
                         keys=message.keys,
@@ -75,7 +75,7 @@ class Holding:
                 raise
             except CometMQError as error:
                 log.warning(
-                    "a message could not be hidden for longer, it may come again",
+                    "a message could not be hidden for longer, so it may come again",
                     holder=self._name,
                     msg_id=message.msg_id,
                     keys=message.keys,

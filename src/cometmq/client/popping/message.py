@@ -1,4 +1,4 @@
-"""Provide the message that a simple consumer receives, with which its user says what became of it."""
+"""Provide the message that a simple consumer receives and its user acknowledges or gives back."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cometmq.client.popping.received import Receipt
 from cometmq.model.durations import Duration, milliseconds
 from cometmq.model.message import MessageExt
 
-# Java's broker takes a day at most.
+# Java's brokers accept a day at most.
 MOST_INVISIBLE_MS: Final = 24 * 3600 * 1000
 
 
 class Acknowledging(Protocol):
-    """Reports to brokers what became of messages; see `Acknowledgements`."""
+    """Reports to brokers how messages were settled; see `Acknowledgements`."""
 
     async def ack(self, receipt: Receipt) -> None: ...
 
@@ -39,15 +39,15 @@ class ReceivedMessage(AcknowledgedMessage):
             handle(message.body)
 
     `ack`, `nack`, `dead_letter` and `extend` raise RemotingError if the broker does not answer, RemoteError if it refuses,
-    and ClientStateError if the message was acknowledged or given back before. `reconsume_times` says how
-    often the message was delivered before, to whichever member.
+    and ClientStateError if the message was acknowledged, given back or made a dead letter before.
+    `reconsume_times` says how often the message was delivered before, to any member.
     """
 
     __slots__ = ("_acknowledging", "_extension", "_receipt")
 
     _acknowledging: Callable[[], Acknowledging]
     _receipt: Receipt
-    # Done when the call of `extend` under way ends: it changes the handle, and brokers no longer take the old one.
+    # Done when the running call of `extend` ends. It changes the handle, and brokers no longer accept the old one.
     _extension: asyncio.Future[None] | None
 
     @classmethod
@@ -84,7 +84,7 @@ class ReceivedMessage(AcknowledgedMessage):
         self._settle_as(GIVEN_BACK)
         try:
             await self._extended()
-            # Brokers take no time of 0.
+            # Brokers do not accept a time of 0.
             await self._acknowledging().hide(self._receipt, max(delay_ms, 1))
         except BaseException:
             self._reopen()
@@ -94,7 +94,7 @@ class ReceivedMessage(AcknowledgedMessage):
     async def dead_letter(self, reason: str = "rejected") -> None:
         """Make the message a dead letter of the group at once, because no further delivery can succeed.
 
-        `reason` is noted on it as the type of its failure (`MessageExt.failure`; 128 bytes of it are kept).
+        `reason`, cut to 128 bytes, becomes the type of its failure (`MessageExt.failure`).
         """
         self._settle_as(DEAD_LETTER)
         try:

@@ -213,7 +213,7 @@ class StoreSource:
         self._broker = broker
         self._min_partitions = min_partitions
         self._files = StoreFiles(directory)
-        # Nobody writes to the store. With 10,000 queues a list of them takes half a second, and each batch needs it.
+        # Nobody writes to the store. A list of 10,000 queues takes half a second, and each batch needs one.
         self._queues = self._files.queues()
         there = {queue.topic for queue in self._queues}
         if pattern is not None:

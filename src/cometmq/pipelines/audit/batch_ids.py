@@ -46,10 +46,10 @@ def batches(messages: Any) -> Any:
 
 
 def named_batches(messages: Any, evidence: Any, keep: Keep) -> Any | None:
-    """Return `batches` of which the evidence may name any; None if it names no batch.
+    """Return `batches` for those batches that the evidence may name. Return None if it names no batch.
 
-    Most audits have little evidence or none, and it names few batches. So these are looked for in one
-    pass over the messages, and only their messages are brought together.
+    Most audits have little or no evidence, and it names few batches. So one pass over the messages looks
+    for these batches, and only their messages are numbered.
     """
     from pyspark.sql import functions as f
 
@@ -87,8 +87,9 @@ def known_ids(messages: Any, members: Any | None) -> Any:
 
 
 def of_messages(evidence: Any, messages: Any, members: Any | None, keep: Keep) -> Any:
-    """Return the evidence with the ids of messages in place of those of batches. members: `batches`,
-    None if they are not known yet.
+    """Return the evidence with the ids of messages in place of those of batches.
+
+    members: `batches`, or None if they are not known yet.
     """
     if members is None:
         members = named_batches(messages, evidence, keep)

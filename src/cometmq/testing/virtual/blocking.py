@@ -94,7 +94,7 @@ def _replace(*, everything: bool) -> None:
         for owner, attribute, name, remedy in _REFUSED:
             refuse = _refusing(getattr(owner, attribute), name, remedy)
             replace(owner, attribute, staticmethod(refuse) if owner is SystemClock else refuse)
-    # The frameworks on anyio call functions of their users in its threads; a program may import it late.
+    # Frameworks on anyio call their users' functions in anyio's threads. A program may import anyio late.
     threads = sys.modules.get("anyio.to_thread")
     if threads is not None and not any(owner is threads for owner, _, _ in _replaced):
         replace(threads, "run_sync", _at_once(threads.run_sync))
@@ -136,7 +136,7 @@ def _refusing(real: Callable[..., Any], name: str, remedy: str) -> Callable[...,
 
 
 def _at_once(real: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return what `anyio.to_thread.run_sync` is in virtual time: as `asyncio.to_thread`, it calls in this thread."""
+    """Return `anyio.to_thread.run_sync` for virtual time: like `asyncio.to_thread`, it calls in this thread."""
 
     @functools.wraps(real)
     async def run_sync(func: Callable[..., Any], *args: Any, **options: Any) -> Any:

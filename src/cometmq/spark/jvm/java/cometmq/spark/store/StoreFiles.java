@@ -113,12 +113,12 @@ final class StoreFiles {
 
     /**
      * Return the queue offset of the first message that lies in the log from {@code logBase} on, and the one
-     * behind the last message; equal when there is none. Offsets from {@code below} on are not looked at if
-     * the queue reaches so far: its end is {@code below} then.
+     * behind the last message; equal when there is none. If the queue reaches {@code below}, that is its end
+     * here, and offsets from there on are not read.
      */
     static long[] bounds(QueueFiles queue, long logBase, long below, Tails tails)
             throws IOException {
-        // One unit that is written says as much as the end, for which all that was never written is read.
+        // A written unit before `below` is enough: to find the end, the whole unwritten part would be read.
         boolean reaches = below < Long.MAX_VALUE && isWritten(queue, below - 1);
         long end = reaches ? below : end(queue, tails);
         for (String path : queue.paths()) {
@@ -269,7 +269,7 @@ final class StoreFiles {
 
         /** Return how many units there are up to the last one that is written. */
         long written(Tails tails) throws IOException {
-            // Nothing is most of a file, which is made for 300,000 messages when a queue gets its first.
+            // Most of a file is empty: it is made for 300,000 messages when a queue gets its first.
             long nothingFrom = tails.from(path, count * UNIT_SIZE);
             long some = (nothingFrom + UNIT_SIZE - 1) / UNIT_SIZE;
             for (long start = (some - 1) / PIECE * PIECE; start >= 0 && some > 0; start -= PIECE) {

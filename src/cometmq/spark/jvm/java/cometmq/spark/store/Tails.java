@@ -9,10 +9,10 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 
 /**
- * Finds how much at the end of a file was never written, which is most of a consume queue's file.
+ * Finds the part at the end of a file that was never written, which is most of a consume queue's file.
  *
- * <p>Java does not know the holes of a file, so all of it is read; past the page cache, where a hole costs a tenth,
- * and takes no room from what is read next.
+ * <p>Java does not report the holes of a file, so this reads them, past the page cache: there a hole costs a tenth,
+ * and takes no room from data that is read next.
  */
 final class Tails {
     private static final int PIECE = 256 * 1024;
@@ -23,8 +23,8 @@ final class Tails {
     private long block = -1;
 
     /**
-     * Return a place from which on a file of so many bytes has only zeros: at most a piece behind the last other
-     * byte, and the size where the file system does not read past its cache.
+     * Return an offset from which a file of this size has only zeros, at most a piece behind the last other byte.
+     * Return the size if the file system cannot read past its cache.
      */
     long from(Path path, long size) throws IOException {
         if (block < 0) {
@@ -49,7 +49,7 @@ final class Tails {
             }
             return 0;
         } catch (IOException | UnsupportedOperationException error) {
-            return size; // What is wrong with the file, the reading of it says.
+            return size; // The usual read, which follows, reports any fault of the file.
         }
     }
 }

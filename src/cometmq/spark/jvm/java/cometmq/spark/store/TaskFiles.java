@@ -4,8 +4,8 @@ import java.io.IOException;
 import java.util.List;
 
 /**
- * What the parts of a task share: the list of the log's files, and the array into which they are read. A task may
- * have hundreds of small queues, and the messages of each may lie in all files.
+ * Holds for all parts of a task the list of the log's files, and the array into which they are read. A task may have
+ * hundreds of small queues, and the messages of each may lie in all files.
  */
 final class TaskFiles {
     final StoreFiles store;
