@@ -117,17 +117,20 @@ def test_only_messages_of_the_tag_come(face: Face, name: str) -> None:
 
 def test_an_iteration_ends_each_message_by_its_block(face: Face, name: str) -> None:
     fill(face, name, *(b"%d" % number for number in range(5)))
-    consumer = consumer_of(face, name, max_messages=2)
+    # A Java broker that is silent under load may have popped messages whose answer is lost: they come later.
+    consumer = consumer_of(face, name, max_messages=2, invisible_ms=60_000)
     following = face.following(consumer)
     seen: list[tuple[bytes, int]] = []
     for message in following:
         with contextlib.suppress(KeyError), message:
             seen.append((message.body, message.reconsume_times))
-            if message.body == b"3" and not message.reconsume_times:
+            if [body for body, _ in seen].count(b"3") == 1 and message.body == b"3":
                 raise KeyError("price")
         if len(seen) == 6:
             break
-    assert sorted(seen) == [(b"0", 0), (b"1", 0), (b"2", 0), (b"3", 0), (b"3", 1), (b"4", 0)]
+    assert sorted(body for body, _ in seen) == [b"0", b"1", b"2", b"3", b"3", b"4"]
+    first, again = (times for body, times in seen if body == b"3")
+    assert again == first + 1
     assert consumer.receive(wait_ms=500) == []
 
 
