@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from cometmq.aio import Producer, ReceivedMessage, SimpleConsumer
 from cometmq.client.limits import check_range
-from cometmq.client.popping.holding import Holding
+from cometmq.client.popping.renewals import Renewals
 from cometmq.errors import IllegalArgumentError
 from cometmq.extras import needs
 from cometmq.model.durations import Duration, milliseconds
@@ -68,7 +68,7 @@ class RocketMQBroker(AsyncBroker):
         )
         self._consumer.subscribe(topic)
         # The tasks that this worker has.
-        self._held = Holding(
+        self._held = Renewals(
             f"taskiq worker of {group}", milliseconds(invisible_ms), milliseconds(longest_task_ms)
         )
         self._tasks = TaskOwner(f"taskiq-{group}")

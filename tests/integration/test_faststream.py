@@ -444,6 +444,24 @@ async def test_handlers_are_called_in_memory() -> None:
             await test_broker.publish({"cents": 1}, "shop-orders", tags="paid")
 
 
+async def test_publishers_are_called_as_mocks_over_real_servers(cometmq_cluster: Any) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    invoices, receipts = broker.publisher("invoices"), broker.publisher("receipts")
+
+    @broker.subscriber("orders", group="billing")
+    @invoices
+    @receipts
+    async def bill(order: Order) -> str:
+        return order.id
+
+    async with TestRocketMQBroker(broker, with_real=True) as test_broker:
+        await test_broker.publish(Order(id="O-1"), "orders")
+        await asyncio.sleep(30)
+        bill.mock.assert_called_once_with({"id": "O-1", "cents": 0})
+        for publisher in (invoices, receipts):
+            publisher.mock.assert_called_once_with("O-1")
+
+
 def test_asyncapi_describes_topics_and_models() -> None:
     broker = RocketMQBroker("127.0.0.1:9876", description="orders of the shop")
 

@@ -132,7 +132,7 @@ class RocketMQBroker(
         if namesrv is not None:
             client_options["namesrv"] = namesrv
         # Wrong options raise their error here, not only when the application starts.
-        self._new_producer(producer_group, client_options)
+        Producer(producer_group, **client_options)
         SimpleConsumer(producer_group, **client_options)
         self._producer_group = producer_group
         super().__init__(
@@ -254,9 +254,9 @@ class RocketMQBroker(
         timeout_ms: Duration | None = None,
     ) -> SendResult:
         """Send messages to one queue of `topic` in one request; see `publish` and Producer.send_batch."""
-        if not messages or None in messages:
+        if not messages or any(message is None for message in messages):
             raise IllegalArgumentError(
-                f"publish_batch got {'no messages' if not messages else 'None as a message'}; pass one or more messages "
+                f"publish_batch got {'None as a message' if messages else 'no messages'}; pass one or more messages "
                 "with bodies"
             )
         command = RocketMQPublishCommand(
@@ -299,13 +299,9 @@ class RocketMQBroker(
 
     # Inside
 
-    @staticmethod
-    def _new_producer(group: str, options: dict[str, Any]) -> Producer:
-        return Producer(group, **options)
-
     async def _connect(self) -> Producer:
         config = self.config.broker_config
-        producer = self._new_producer(self._producer_group, config.client_options)
+        producer = Producer(self._producer_group, **config.client_options)
         if config.watch is not None:
             config.watch(producer)
         await producer.start()

@@ -19,8 +19,8 @@ from faststream.specification.schema import Operation, SubscriberSpec
 
 from cometmq.client.limits import check_client_group, check_range
 from cometmq.client.membership.subscribing import message_selector
-from cometmq.client.popping.holding import Holding
 from cometmq.client.popping.message import ReceivedMessage
+from cometmq.client.popping.renewals import Renewals
 from cometmq.client.popping.simple_consumer import SimpleConsumer
 from cometmq.errors import ClientStateError
 from cometmq.faststream.config import RocketMQBrokerConfig
@@ -143,7 +143,7 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         self._consumer: SimpleConsumer | None = None
         self._tasks: TaskOwner | None = None
         self._receiving: asyncio.Task[None] | None = None
-        self._held = self._new_holding()
+        self._held = self._new_renewals()
 
     @classmethod
     def of(
@@ -233,8 +233,8 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
 
     # Inside
 
-    def _new_holding(self) -> Holding:
-        return Holding(
+    def _new_renewals(self) -> Renewals:
+        return Renewals(
             f"FastStream subscriber of {self._selection.group}",
             milliseconds(self._work.invisible_ms),
             milliseconds(self._work.longest_ms),
@@ -259,7 +259,7 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
             self._outer_config.watch(consumer)
         await consumer.start()
         self._consumer = consumer
-        self._held = self._new_holding()
+        self._held = self._new_renewals()
         self._tasks = TaskOwner(f"faststream-{selection.group}")
         self._tasks.spawn(self._held.renew(), "renew")
         return consumer

@@ -47,7 +47,9 @@ class TestRocketMQBroker(TestBroker[RocketMQBroker, EnterType], broker=RocketMQB
         for subscriber in _subscribers(self.brokers):
             if subscriber.topic == publisher.topic:
                 return subscriber, True
-        return broker.subscriber(publisher.topic, group="test", persistent=False), False
+        # With real servers each subscriber needs a group of its own.
+        group = f"test-{publisher.topic}"
+        return broker.subscriber(publisher.topic, group=group, persistent=False), False
 
     @contextmanager
     def _patch_producer(self, broker: RocketMQBroker) -> Generator[None, None, None]:

@@ -14,10 +14,10 @@ from cometmq.logs.loggers import get_logger
 log = get_logger(__name__)
 
 # `renew` makes this many attempts within the time that a message is hidden, so two of them may fail.
-_RENEWALS: Final = 3
+_ATTEMPTS: Final = 3
 
 
-class Holding:
+class Renewals:
     """Holds the messages that a simple consumer received, until each is settled. For the loop's thread only.
 
     While `renew` runs, it hides each message for `invisible_ms` again and again, for `longest_ms` at most.
@@ -52,7 +52,7 @@ class Holding:
         """Hide the held messages for longer, until the task is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self._invisible_ms / 1000 / _RENEWALS)
+            await asyncio.sleep(self._invisible_ms / 1000 / _ATTEMPTS)
             for message, came in list(self._held.items()):
                 if message.is_settled:
                     self.let_go(message)
