@@ -140,12 +140,20 @@ class Batches:
             # the group, or a broker was away then. Maybe no further batch comes that commits them.
             self._commit_for_group(
                 {
-                    queue: state.to
-                    for queue, state in known.items()
-                    if queue in bounds and self._committed.get(queue) != state.to
+                    queue: offset
+                    for queue, offset in self._archived_offsets().items()
+                    if self._committed.get(queue) != offset
                 }
             )
         return waiting
+
+    def commit_again(self) -> None:
+        """Commit for the group what is archived of each queue whose broker answered the last look.
+
+        A broker keeps committed offsets in memory for some seconds. One that was killed within them goes
+        back to older ones, and maybe no further batch comes.
+        """
+        self._commit_for_group(self._archived_offsets())
 
     def write(self, waiting: Mapping[MessageQueue, Waiting]) -> Written:
         """Archive these ranges, or as much of them as fits into one batch."""
@@ -174,6 +182,10 @@ class Batches:
         return Written(messages - missing, len(files), sum(file.bytes for file in files))
 
     # Inside
+
+    def _archived_offsets(self) -> dict[MessageQueue, int]:
+        known = self._archive.state.by_queue()
+        return {queue: known[queue].to for queue in self.ends if queue in known}
 
     def _check(self, queue: MessageQueue, start: int, bound: Range) -> None:
         low, high = bound

@@ -243,12 +243,15 @@ class _Run:
                 is_due = self._monotonic() >= proof_after_s
                 if is_due and not self._refused and not stopped.is_set():
                     self._compact_and_prove(all_of_them=False)
+                    self._batches.commit_again()
                     self._show()
                     self._context.publish(self._report())
                     proof_after_s = self._monotonic() + config.proof_interval_s
                 # A backlog is decoded without a pause.
                 if not self._decoding.waits(also_failing=False):
                     stopped.wait(max(0.0, begun_s + config.interval_s - self._monotonic()))
+            if not self._refused:
+                self._batches.commit_again()
             step.outcome = _said(self._written)
 
     def _next_batch(self, step: Step, stopped: threading.Event) -> None:
