@@ -45,9 +45,22 @@ def test_a_consumer_without_a_subscription_says_so(
 ) -> None:
     face.started(face.new_consumer(name, face.listener(lambda _: None)))
     assert was_logged(caplog, "has no subscription", name, "subscribe(topic)")
-    caplog.clear()
-    face.started(face.new_lite_pull_consumer(f"{name}-2"))
-    assert was_logged(caplog, "has no subscription", f"{name}-2")
+
+
+def test_a_lite_pull_consumer_without_queues_says_so_at_its_first_poll_and_once(
+    face: Face, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    face.producer(name).send(Message(name, b"x"))
+    consumer: Any = face.started(face.new_lite_pull_consumer(name))
+    # To pull, it needs neither a subscription nor queues.
+    (queue, *_) = consumer.queues(name)
+    consumer.pull(queue, 0)
+    assert not was_logged(caplog, "has no subscription")
+    for _ in range(2):
+        assert consumer.poll(0) == []
+    warnings = [one for one in caplog.records if "has no subscription" in one.getMessage()]
+    assert len(warnings) == 1
+    assert was_logged(caplog, "has no subscription", name, "subscribe(topic) or assign(queues)")
 
 
 def test_a_topic_without_a_route_is_named_with_the_one_that_is_meant(

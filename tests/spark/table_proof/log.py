@@ -6,7 +6,6 @@ A snapshot of the tables must hold the beginning of each queue. So this keeps th
 from __future__ import annotations
 
 import hashlib
-import logging
 import multiprocessing
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -117,8 +116,6 @@ def _place(queue: MessageQueue) -> Queue:
 
 
 def _read_queue(namesrv: str, queue: MessageQueue) -> QueueLog:
-    # A consumer that only pulls logs each time that it has no subscription.
-    logging.getLogger("cometmq").setLevel(logging.ERROR)
     crcs = [0]
     size = bodies = keys = 0
     numbers: dict[str, list[int]] = {}

@@ -199,10 +199,15 @@ class LitePullMember:
                     messages = self._next()
                     if messages:
                         return messages
-                    self._arrived.clear()
-                    await self._arrived.wait()
+                    await self._arrival()
         except TimeoutError:
             return self._next()
+
+    async def _arrival(self) -> None:
+        """Wait until something has arrived since the last look, or the consumer closes."""
+        self.membership.warn_without_subscription("call subscribe(topic) or assign(queues)")
+        self._arrived.clear()
+        await self._arrived.wait()
 
     def _next(self) -> list[MessageExt]:
         while self._ready:
@@ -237,8 +242,7 @@ class LitePullMember:
             taken = self.take_ready(most)
             if taken:
                 return taken
-            self._arrived.clear()
-            await self._arrived.wait()
+            await self._arrival()
         return []
 
     def take_ready(self, most: int) -> list[PulledMessage]:

@@ -195,6 +195,7 @@ class GroupMember:
         topics = [subscription.topic for subscription in self.membership.subscriptions()]
         # Brokers create retry topics when they hear of the group.
         ready = [topic for topic in topics if not is_retry_topic(topic)]
+        self.membership.warn_without_subscription("call subscribe(topic)")
         await self.membership.start(ready, PERSIST_INTERVAL_S, lambda: self.close(0))
         self._owner.every(SAMPLE_INTERVAL_S, self._stats.sample, "stats")
         if self._popped is not None:

@@ -116,6 +116,7 @@ class Membership:
         self._owner = owner
         self._consume_type = consume_type
         self._begin_assigned = begin_assigned
+        self._warned = False
         self._rebalancing: asyncio.Task[None] | None = None
         self._on_rebalance = on_rebalance
         self._now_ms = instance.clock.now_ms
@@ -180,12 +181,6 @@ class Membership:
         RemoteError when a broker refuses a subscription, but first calls `on_failure`, which leaves the group again.
         """
         self._instance.add_consumer(self, self._host)
-        if not self.manual and all(map(is_retry_topic, self._subscriptions)):
-            log.warning(
-                "the consumer has no subscription, so it consumes nothing",
-                group=self._group,
-                remedy="call subscribe(topic)",
-            )
         self._owner.spawn(self._instance.look_for_servers(self._group), "look for servers")
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -233,6 +228,17 @@ class Membership:
 
     def subscriptions(self) -> list[SubscriptionData]:
         return list(self._subscriptions.values())
+
+    def warn_without_subscription(self, remedy: str) -> None:
+        """Log, the first time, that a member without subscriptions and assigned queues consumes nothing."""
+        if self._warned or self.manual or not all(map(is_retry_topic, self._subscriptions)):
+            return
+        self._warned = True
+        log.warning(
+            "the consumer has no subscription, so it consumes nothing",
+            group=self._group,
+            remedy=remedy,
+        )
 
     def subscription(self, topic: str) -> SubscriptionData | None:
         """Return the topic's subscription, if any: to everything if the user assigns the queues."""

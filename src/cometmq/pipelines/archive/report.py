@@ -244,7 +244,9 @@ def _summary(
     if left := [one.topic for one in decoded if not one.holds]:
         return f"{said}; not all of them are decoded: {', '.join(left)}"
     if any(one.safe_to < one.to for one in queues):
-        return f"{said}; some wait for their proof until their broker is back"
+        return (
+            f"{said}; some wait for their proof: the next run proves them, if their broker answers"
+        )
     return f"{said}, each equal to the log: safe to expire"
 
 
