@@ -7,8 +7,9 @@ again. At the end
     python -m tests.again DIRECTORY
 
 runs each of these tests alone, in a process of its own, with the interpreter, the settings and the options
-that it had. It ends with 1 if one fails again, or is in `tests/unsteady.toml`, the list of tests that are
-known to be unsteady. DIRECTORY/TEST/first.txt and second.txt are what the two tries said, and
+that it had. The failed cases of one test function run together, because they often fail together: they share
+a server, for example. The program ends with 1 if one fails again, or is in `tests/unsteady.toml`, the list of
+tests that are known to be unsteady. DIRECTORY/TEST/first.txt and second.txt are what the two tries said, and
 DIRECTORY/closing.txt is what the last lines of CI say.
 """
 
@@ -32,7 +33,7 @@ import pytest
 
 VARIABLE: Final = "COMETMQ_AGAIN"
 LIST: Final = Path(__file__).with_name("unsteady.toml")
-# A change that breaks more than so many tests is no matter of luck.
+# A change that breaks more than so many test functions is no matter of luck.
 MOST_FAILURES: Final = 10
 MOST_KNOWN: Final = 10
 SLOWEST: Final = 20
@@ -135,8 +136,9 @@ class SecondTries:
             return f"pytest ended with {int(exitstatus)}, for another reason than a failed test"
         if self._workers_lost:
             return "a worker ended outside of any test"
-        if len(self._invocation.failures) > MOST_FAILURES:
-            return f"{len(self._invocation.failures)} tests failed, more than {MOST_FAILURES}"
+        functions = {function_of(name) for name in self._invocation.failures}
+        if len(functions) > MOST_FAILURES:
+            return f"{len(functions)} tests failed, more than {MOST_FAILURES}"
         if len(self._done) != session.testscollected:
             return f"only {len(self._done)} of {session.testscollected} tests were run"
         return ""
@@ -207,17 +209,25 @@ def known_names(path: Path = LIST) -> list[str]:
 
 def is_known(node_id: str, known: list[str]) -> bool:
     """Say whether a test is listed, by its node id or by that of the function for all parameters."""
-    return node_id in known or node_id.partition("[")[0] in known
+    return node_id in known or function_of(node_id) in known
+
+
+def function_of(node_id: str) -> str:
+    """Return the node id of the test function, without the parameters of the case."""
+    return node_id.partition("[")[0]
 
 
 class SecondTry:
-    """A test that failed once, and what comes of it alone."""
+    """The cases of a test function that failed once, and what comes of them alone."""
 
-    def __init__(self, invocation: Invocation, name: str, directory: Path) -> None:
-        self.name = name
+    def __init__(self, invocation: Invocation, function: str, directory: Path) -> None:
+        self.cases = [one for one in invocation.failures if function_of(one) == function]
+        self.name = (
+            self.cases[0] if len(self.cases) == 1 else f"{function}, {len(self.cases)} cases"
+        )
         self._invocation = invocation
-        readable = re.sub(r"\W+", "-", name)[-80:].strip("-")
-        digest = hashlib.sha256((name + repr(invocation.settings)).encode()).hexdigest()
+        readable = re.sub(r"\W+", "-", self.cases[0])[-80:].strip("-")
+        digest = hashlib.sha256((function + repr(invocation.settings)).encode()).hexdigest()
         self.place = directory / f"{readable}-{digest[:8]}"
 
     def errors(self, *, again: bool) -> list[str]:
@@ -231,15 +241,16 @@ class SecondTry:
         return [f"    {line[:LONGEST]}" for line in lines[-MOST_LINES:]]
 
     def passes(self) -> bool:
-        """Run the test, write what both tries said, and return whether it passed."""
+        """Run the cases, write what both tries said, and return whether all passed."""
         self.place.mkdir(exist_ok=True)
-        (self.place / "first.txt").write_text(self._invocation.failures[self.name])
+        first = "\n".join(self._invocation.failures[name] for name in self.cases)
+        (self.place / "first.txt").write_text(first)
         others = {k: v for k, v in os.environ.items() if not k.startswith(_SETTINGS)}
         command = [self._invocation.executable, "-m", "pytest", "-q", "--color=no"]
         second = self.place / "second.txt"
         with second.open("wb") as output:
             process = subprocess.Popen(
-                [*command, *self._invocation.options, self.name],
+                [*command, *self._invocation.options, *self.cases],
                 cwd=self._invocation.directory,
                 env={**others, **self._invocation.settings},
                 stdin=subprocess.DEVNULL,
@@ -265,7 +276,8 @@ class SecondTry:
             ),
             "",
         )
-        return status == 0 and re.search(r"\b[1-9]\d* (passed|xfailed)\b", summary) is not None
+        proved = sum(map(int, re.findall(r"\b(\d+) (?:passed|xfailed)\b", summary)))
+        return status == 0 and proved == len(self.cases)
 
 
 def try_again(directory: Path, unsteady_list: Path = LIST) -> int:
@@ -276,9 +288,9 @@ def try_again(directory: Path, unsteady_list: Path = LIST) -> int:
         for path in sorted(directory.glob("*.json"))
     ]
     tries = [
-        SecondTry(invocation, name, directory)
+        SecondTry(invocation, function, directory)
         for invocation in invocations
-        for name in invocation.failures
+        for function in dict.fromkeys(map(function_of, invocation.failures))
     ]
     closing = ["slowest:", *slowest(invocations)]
     outcomes: dict[str, list[str]] = {"unsteady": [], "known": [], "failed again": []}
@@ -289,7 +301,7 @@ def try_again(directory: Path, unsteady_list: Path = LIST) -> int:
     for one in tries:
         _say(f"again: {one.name}")
         kind = "unsteady" if one.passes() else "failed again"
-        if is_known(one.name, known):
+        if any(is_known(name, known) for name in one.cases):
             kind = "known"
         _say(f"    {kind}; {one.place}/first.txt, second.txt")
         if kind == "failed again":

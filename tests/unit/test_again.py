@@ -41,12 +41,26 @@ def test_fails_always():
 BROKEN = """
 import no_such_module_anywhere
 """
-MANY = """
-import pytest
+MANY = "".join(
+    f"""
+def test_fails_{number}():
+    assert {number} < 0
+"""
+    for number in range(11)
+)
+CASES = """
+import pathlib, pytest
 
-@pytest.mark.parametrize("number", range(11))
-def test_fails(number):
-    assert number < 0
+@pytest.fixture(scope="module")
+def starts():
+    with pathlib.Path(__file__).with_name("starts").open("a+") as file:
+        file.write("x")
+        file.seek(0)
+        return len(file.read())
+
+@pytest.mark.parametrize("number", range(30))
+def test_by_one_server(number, starts):
+    assert starts == 2 or number == 0
 """
 CRASHES_ONCE = """
 import os, pathlib
@@ -145,6 +159,16 @@ def test_a_test_that_fails_once_is_named_and_passes(tmp_path: Path, workers: str
     invocation = msgspec.json.decode(record.read_bytes(), type=Invocation)
     assert invocation.options[-3:] == ["-m", "not cluster", "--timeout=50"]
     assert invocation.executable == sys.executable
+
+
+def test_the_cases_of_a_function_are_tried_again_together(tmp_path: Path) -> None:
+    suite = Suite(tmp_path, CASES)
+    assert suite.run().returncode == 0
+    assert len(suite.failures()) == 29
+    assert try_again(suite.again) == 0
+    assert "unsteady:\n    test_it.py::test_by_one_server, 29 cases  " in suite.closing()
+    (place,) = (path for path in suite.again.iterdir() if path.is_dir())
+    assert "29 passed" in (place / "second.txt").read_text()
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
