@@ -1,11 +1,11 @@
 """Measure the reading of one large store with very many queues: time, memory, and files that are open.
 
     python -m benchmarks.spark_stores 50000000 10000                 # needs 12 GB of disk for a while
-    python -m benchmarks.spark_stores 5000000 1000 --readers python
+    python -m benchmarks.spark_stores 5000000 1000 --readers python --by log
 
 Needs the extra `spark` and a Java for it. The store is written here, record after record of 200 bytes, as a
 broker would leave it, and removed at the end. Each reader reads it by the log and by its queues; with --archive the
-store is archived, too. Each line has the columns of `benchmarks.spark_sizes`. The line below it says how many files of
+store is archived, too. To read by queues needs memory for the whole log in the page cache. Each line has the columns of `benchmarks.spark_sizes`. The line below it says how many files of
 the store were open at once at most.
 """
 
@@ -108,9 +108,14 @@ def measure(directory: Path, given: argparse.Namespace) -> None:
         source = spark.read.format("rocketmq-store").options(reader=reader)
         by_queue = source.option("subscribe", ",".join(topics)).load(str(root))
         by_log = spark.read.format("rocketmq-store").options(reader=reader).load(str(root))
-        for name, frame in (("by log", by_log), ("by queue", by_queue)):
-            show(f"{reader}, {name}", thrown_away(frame))
-        counted = by_queue.selectExpr("count(*)", "count(distinct topic, queue_id)").collect()[0]
+        frames = {"log": by_log, "queue": by_queue}
+        for name in given.by:
+            show(f"{reader}, by {name}", thrown_away(frames[name]))
+        counted = (
+            frames[given.by[-1]]
+            .selectExpr("count(*)", "count(distinct topic, queue_id)")
+            .collect()[0]
+        )
         print(f"    {counted[0]:,} messages of {counted[1]:,} queues came out", flush=True)
     if given.archive:
         kept = archive.Config(
@@ -126,6 +131,7 @@ def main() -> None:
     parser.add_argument("messages", type=int)
     parser.add_argument("queues", type=int)
     parser.add_argument("--readers", nargs="*", choices=["jvm", "python"], default=list(readers()))
+    parser.add_argument("--by", nargs="+", choices=["log", "queue"], default=["log", "queue"])
     parser.add_argument("--archive", action="store_true", help="archive the store, too")
     parser.add_argument("--directory", help="where the store is written; must not be in memory")
     given = parser.parse_args()
