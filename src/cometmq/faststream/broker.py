@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
     from cometmq.faststream.message import RocketMQMessage
 
+# All messages of one client have ids that begin alike.
+_MESSAGE_ID_LENGTH: Final = 32
 # The interval between two checks for an open connection.
 _LOOK_S: Final = 0.05
 
@@ -67,9 +69,9 @@ class _LoggerStorage(DefaultLoggerStorage):
         made = get_broker_logger(
             name="rocketmq",
             default_context={"topic": "", "group": ""},
-            message_id_ln=10,
+            message_id_ln=_MESSAGE_ID_LENGTH,
             fmt=f"%(asctime)s %(levelname)-8s - %(topic)-{widths['topic']}s | %(group)-{widths['group']}s | "
-            "%(message_id)-10s - %(message)s",
+            f"%(message_id)-{_MESSAGE_ID_LENGTH}s - %(message)s",
             context=context,
             log_level=self.logger_log_level,
         )
