@@ -30,6 +30,8 @@ from cometmq.faststream import (
     RocketMQRouter,
     TestRocketMQBroker,
 )
+from cometmq.faststream.annotations import RawMessage
+from cometmq.faststream.annotations import RocketMQBroker as TheBroker
 from cometmq.otel import OpenTelemetryHook
 
 
@@ -46,9 +48,16 @@ async def test_handlers_get_selected_messages_and_what_they_return_is_published(
 
     @broker.subscriber("orders", group="billing", tags="paid || refunded")
     @broker.publisher("invoices", tags="new", headers={"source": "billing"})
-    async def bill(order: Order, message: RocketMQMessage) -> RocketMQResponse:
+    async def bill(
+        order: Order,
+        message: RocketMQMessage,
+        raw: RawMessage,
+        mine: TheBroker,
+    ) -> RocketMQResponse:
         billed.append(order)
         assert message.headers == {"trace": "t-1"}
+        assert raw is message.raw_message
+        assert mine is broker
         return RocketMQResponse({"of": order.id}, keys=order.id, headers={"more": "1"})
 
     async with broker:

@@ -7,11 +7,14 @@ import json
 from typing import Any
 
 import pytest
+from faststream.exceptions import SetupError
 from pydantic import BaseModel
 
-from cometmq.aio import SimpleConsumer
+from cometmq import Message, MessageExt
+from cometmq.aio import ReceivedMessage, SimpleConsumer
 from cometmq.errors import CometMQError, ConnectionLostError, IllegalArgumentError
-from cometmq.faststream import RocketMQBroker
+from cometmq.faststream import RocketMQBroker, RocketMQRouter
+from cometmq.faststream.message import RocketMQMessage as StreamedMessage
 
 
 class Order(BaseModel):
@@ -102,14 +105,20 @@ async def test_a_subscriber_of_a_group_that_has_one_is_refused_after_the_start_t
     assert billed == ["O-1"]
 
 
-async def test_a_start_that_failed_leaves_its_group_free(cometmq_cluster: Any) -> None:
-    def refuse(client: Any) -> None:
-        if client.group == "billing" and not refused:
-            refused.append(client.group)
-            raise ConnectionLostError("not yet", address="10.0.0.3:10911")
-
+async def test_a_start_that_failed_leaves_its_group_free(
+    cometmq_cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = SimpleConsumer.start
     refused: list[str] = []
-    broker = RocketMQBroker(cometmq_cluster.namesrv, watch=refuse)
+
+    async def fail_once(consumer: SimpleConsumer) -> None:
+        if not refused:
+            refused.append(consumer.group)
+            raise ConnectionLostError("not yet", address="10.0.0.3:10911")
+        await start(consumer)
+
+    monkeypatch.setattr(SimpleConsumer, "start", fail_once)
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
     subscriber = broker.subscriber("orders", group="billing")
     async with broker:
         with pytest.raises(ConnectionLostError):
@@ -165,3 +174,30 @@ async def test_an_application_starts_without_servers_and_works_when_they_come(
         await broker.publish(Order(id="O-1"), "orders")
         await asyncio.sleep(60)
     assert billed == ["O-1"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "meant"),
+    [
+        (Message, "RawMessage"),
+        (MessageExt, "RawMessage"),
+        (ReceivedMessage, "RawMessage"),
+        (StreamedMessage, "RocketMQMessage"),
+        (RocketMQBroker, "RocketMQBroker"),
+    ],
+)
+async def test_a_handler_with_a_class_in_place_of_an_annotation_is_refused_at_the_start(
+    cometmq_cluster: Any, kind: type, meant: str
+) -> None:
+    """Each message failed to validate, so all messages became dead letters."""
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+    router = RocketMQRouter("shop-")
+
+    async def bill(order: Order, other: Any) -> None: ...
+
+    bill.__annotations__["other"] = kind
+    router.subscriber("orders", group="billing")(bill)
+    broker.include_router(router)
+    async with broker:
+        with pytest.raises(SetupError, match=f"cometmq.faststream.annotations import {meant}\n"):
+            await broker.start()

@@ -184,8 +184,9 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         """
         if self._receiving is not None:
             return
-        await self._start_consumer()
+        self._check_group()
         await super().start()
+        await self._start_consumer()
         assert self._tasks is not None, "set with the consumer"
         self._post_start()
         if self.calls:
@@ -205,7 +206,7 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         await self._held.give_back()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            self._leave_group()
+            del self._outer_config.topics_by_group[self.group]
             await consumer.close()
 
     async def get_one(self, *, timeout: float = 5.0) -> RocketMQMessage | None:  # noqa: ASYNC109 - FastStream's
@@ -264,11 +265,12 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         )
         if self._outer_config.watch is not None:
             self._outer_config.watch(consumer)
-        self._enter_group()
+        self._check_group()
+        self._outer_config.topics_by_group[self.group] = self.topic
         try:
             await consumer.start()
         except BaseException:
-            self._leave_group()
+            del self._outer_config.topics_by_group[self.group]
             raise
         self._consumer = consumer
         self._held = self._new_renewals()
@@ -276,17 +278,13 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         self._tasks.spawn(self._held.renew(), "renew")
         return consumer
 
-    def _enter_group(self) -> None:
+    def _check_group(self) -> None:
         topic = self._outer_config.topics_by_group.get(self.group)
         if topic is not None:
             raise IllegalArgumentError(
                 f"the subscribers of {topic} and {self.topic} are both in the group {self.group!r:.100}, but all "
                 "members of a group must select the same messages; give each subscriber a group of its own"
             )
-        self._outer_config.topics_by_group[self.group] = self.topic
-
-    def _leave_group(self) -> None:
-        del self._outer_config.topics_by_group[self.group]
 
     async def _own_consumer(self, what: str) -> SimpleConsumer:
         if self.calls:
