@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from faststream._internal.configs import BrokerConfig, UnderlyingDriverAnnotation
+from faststream._internal.configs import BrokerConfig
 
 from cometmq.client.popping.simple_consumer import SimpleConsumer
 from cometmq.client.producing.producer import Producer
 from cometmq.faststream.producer import RocketMQProducer
 
 Watch: TypeAlias = Callable[[Producer | SimpleConsumer], object]
-
-
-def _named_annotations() -> Mapping[Any, UnderlyingDriverAnnotation]:
-    # The module imports the broker, which imports this module.
-    from cometmq.faststream.annotations import named_annotations
-
-    return named_annotations()
 
 
 @dataclass(kw_only=True)
@@ -29,6 +22,5 @@ class RocketMQBrokerConfig(BrokerConfig):
     producer: RocketMQProducer = field(default_factory=lambda: RocketMQProducer(None, None))
     client_options: dict[str, Any] = field(default_factory=dict)
     watch: Watch | None = None
-    default_driver_annotations: Mapping[Any, Any] = field(default_factory=_named_annotations)
     # The topic of the started subscriber in each group.
     topics_by_group: dict[str, str] = field(default_factory=dict)
