@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from faststream import AckPolicy
-from faststream.exceptions import NackMessage
+from faststream.exceptions import NackMessage, RejectMessage
 from faststream.redis import RedisRouter
 from faststream.specification import AsyncAPI
 from pydantic import BaseModel, ValidationError
@@ -30,6 +30,8 @@ from cometmq.faststream import (
     RocketMQRouter,
     TestRocketMQBroker,
 )
+from cometmq.faststream.annotations import RawMessage
+from cometmq.faststream.annotations import RocketMQBroker as TheBroker
 from cometmq.otel import OpenTelemetryHook
 
 
@@ -46,9 +48,16 @@ async def test_handlers_get_selected_messages_and_what_they_return_is_published(
 
     @broker.subscriber("orders", group="billing", tags="paid || refunded")
     @broker.publisher("invoices", tags="new", headers={"source": "billing"})
-    async def bill(order: Order, message: RocketMQMessage) -> RocketMQResponse:
+    async def bill(
+        order: Order,
+        message: RocketMQMessage,
+        raw: RawMessage,
+        mine: TheBroker,
+    ) -> RocketMQResponse:
         billed.append(order)
         assert message.headers == {"trace": "t-1"}
+        assert raw is message.raw_message
+        assert mine is broker
         return RocketMQResponse({"of": order.id}, keys=order.id, headers={"more": "1"})
 
     async with broker:
@@ -119,6 +128,45 @@ async def test_a_rejected_message_is_a_dead_letter_with_the_reason(cometmq_clust
     assert letter.failure.type == "bad order"
     [letter] = await cometmq_cluster.dead_letters("by-policy")
     assert letter.origin_topic == "orders"
+    assert letter.failure[:2] == ("ValueError", "bad")
+
+
+async def test_a_dead_letter_has_the_exception_for_which_its_handler_rejected_it(
+    cometmq_cluster: Any,
+) -> None:
+    broker = RocketMQBroker(cometmq_cluster.namesrv)
+
+    async def fail() -> None:
+        await asyncio.sleep(0.1)
+        raise ValueError("no such article")
+
+    @broker.subscriber("orders", group="by-hand", ack_policy=AckPolicy.MANUAL)
+    async def judge(order: Order, message: RocketMQMessage) -> None:
+        try:
+            await fail()
+        except ValueError:
+            await message.reject()
+
+    @broker.subscriber("orders", group="by-raising")
+    async def translate(order: Order) -> None:
+        try:
+            await fail()
+        except ValueError as error:
+            raise RejectMessage from error
+
+    @broker.subscriber("orders", group="for-nothing")
+    async def refuse(order: Order) -> None:
+        raise RejectMessage
+
+    async with broker:
+        await broker.start()
+        await broker.publish(Order(id="O-1"), "orders")
+        await asyncio.sleep(30)
+    for group in ("by-hand", "by-raising"):
+        [letter] = await cometmq_cluster.dead_letters(group)
+        assert letter.failure[:2] == ("ValueError", "no such article")
+    [letter] = await cometmq_cluster.dead_letters("for-nothing")
+    assert letter.failure[:2] == ("rejected", "")
 
 
 async def test_bodies_that_do_not_validate_come_again_and_disturb_no_others(
@@ -161,50 +209,6 @@ async def test_workers_work_at_once_and_long_work_is_hidden(cometmq_cluster: Any
         await asyncio.sleep(200)
     assert most == 3
     assert sorted(done) == [f"O-{number}" for number in range(7)]
-
-
-async def test_a_stop_waits_for_handlers_and_gives_back_the_rest(cometmq_cluster: Any) -> None:
-    namesrv = cometmq_cluster.namesrv
-    broker = RocketMQBroker(namesrv, graceful_timeout=30)
-    done: list[str] = []
-
-    @broker.subscriber("orders", group="billing", invisible_ms=600_000)
-    async def bill(order: Order) -> None:
-        await asyncio.sleep(20)
-        done.append(order.id)
-
-    await broker.start()
-    for number in range(3):
-        await broker.publish(Order(id=f"O-{number}"), "orders")
-    await asyncio.sleep(5)
-    assert await broker.ping()
-    await broker.stop()
-    assert not await broker.ping(0)
-    assert len(done) == 1
-    async with SimpleConsumer("billing", namesrv=namesrv, wait_ms=5_000) as consumer:
-        consumer.subscribe("orders")
-        left: set[str] = set()
-        while received := await consumer.receive():  # long before ten minutes are over
-            left |= {json.loads(message.body)["id"] for message in received}
-            for message in received:
-                await message.ack()
-    assert left == {f"O-{number}" for number in range(3)} - set(done)
-
-
-async def test_a_broker_starts_again_after_its_stop(cometmq_cluster: Any) -> None:
-    broker = RocketMQBroker(cometmq_cluster.namesrv)
-    billed: list[str] = []
-
-    @broker.subscriber("orders", group="billing")
-    async def bill(order: Order) -> None:
-        billed.append(order.id)
-
-    for name in ("first", "second"):
-        await broker.start()
-        await broker.publish(Order(id=name), "orders")
-        await asyncio.sleep(5)
-        await broker.stop()
-    assert billed == ["first", "second"]
 
 
 async def test_requests_are_answered_by_handlers_and_by_other_clients(cometmq_cluster: Any) -> None:
@@ -376,17 +380,6 @@ async def test_a_request_whose_asker_is_gone_is_not_worked_on_again(cometmq_clus
     assert asked == ["tea"]
 
 
-async def test_two_subscribers_of_one_group_are_refused_before_anything_starts(
-    cometmq_cluster: Any,
-) -> None:
-    broker = RocketMQBroker(cometmq_cluster.namesrv)
-    for topic in ("orders", "invoices"):
-        broker.subscriber(topic, group="billing")
-    with pytest.raises(IllegalArgumentError, match="2 subscribers are in the group 'billing'"):
-        await broker.start()
-    assert not await broker.ping(0)
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -428,6 +421,9 @@ async def test_handlers_are_called_in_memory() -> None:
     async def price(article: str) -> int:
         return len(article)
 
+    @broker.subscriber("nothing", group="silent")
+    async def say_nothing(article: str) -> None: ...
+
     broker.include_router(router)
     async with TestRocketMQBroker(broker) as test_broker:
         await test_broker.publish(Order(id="O-1"), "shop-orders", tags="paid")
@@ -440,6 +436,18 @@ async def test_handlers_are_called_in_memory() -> None:
             await test_broker.publish_batch(None, {"id": "a"}, topic="shop-orders")
         reply = await test_broker.request("tea", "prices")
         assert await reply.decode() == 3
+        reply = await test_broker.request("tea", "nothing")
+        assert (reply.body, await reply.decode()) == (b"null", None)
+        for message, topic, text in (
+            ("", "prices", "body of a message to prices is empty"),
+            ("tea", "", "blank"),
+            ("tea" * 2_000_000, "prices", "max_message_size_bytes is"),
+        ):
+            with pytest.raises(IllegalArgumentError, match=text):
+                await test_broker.publish(message, topic)
+            with pytest.raises(IllegalArgumentError, match=text):
+                await test_broker.publish_batch("tea", message, topic=topic)
+        assert price.mock.call_count == 1
         with pytest.raises(ValidationError):
             await test_broker.publish({"cents": 1}, "shop-orders", tags="paid")
 

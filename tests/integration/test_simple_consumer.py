@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,41 @@ def test_a_message_is_made_a_dead_letter_with_the_reason(cluster: Cluster) -> No
             assert letter.failure is not None
             assert letter.failure.type == "no such article"
             assert await consumer.receive(wait_ms=60_000) == []
+
+    cluster.run(scenario())
+
+
+def test_a_message_is_made_a_dead_letter_with_an_exception(cluster: Cluster) -> None:
+    async def scenario() -> None:
+        await send(cluster, "orders", b"O-1")
+        async with consumer_of(cluster, "orders") as consumer:
+            (message,) = await consumer.receive()
+            await message.dead_letter(ZeroDivisionError("no cents"))
+            (letter,) = await cluster.dead_letters("billing", 1)
+            assert letter.failure is not None
+            assert letter.failure[:2] == ("ZeroDivisionError", "no cents")
+
+    cluster.run(scenario())
+
+
+def test_a_consumer_says_once_that_it_receives_nothing_and_goes_on_trying(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It logged a warning at each of its attempts, one in a second."""
+    caplog.set_level(logging.INFO)
+
+    def said(what: str) -> int:
+        return sum(what in record.getMessage() for record in caplog.records)
+
+    async def scenario() -> None:
+        async with consumer_of(cluster, "orders") as consumer:
+            lists = aiter(consumer)
+            received = asyncio.ensure_future(anext(lists))
+            await asyncio.sleep(300)  # the topic is not there
+            assert said("no messages are received") == 1
+            await send(cluster, "orders", b"O-1")
+            assert (await received).body == b"O-1"
+            assert said("no messages are received") == said("can be received again") == 1
 
     cluster.run(scenario())
 

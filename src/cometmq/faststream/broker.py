@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fast_depends.dependencies import Dependant
     from fast_depends.library.serializer import SerializerProto
     from faststream._internal.basic_types import LoggerProto
+    from faststream._internal.configs import UnderlyingDriverAnnotation
     from faststream._internal.parser import CodecProto
     from faststream._internal.types import BrokerMiddleware, CustomCallable, IdGenerator
     from faststream.security import BaseSecurity
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
     from cometmq.faststream.message import RocketMQMessage
 
+# All messages of one client have ids that begin alike.
+_MESSAGE_ID_LENGTH: Final = 32
 # The interval between two checks for an open connection.
 _LOOK_S: Final = 0.05
 
@@ -67,14 +70,20 @@ class _LoggerStorage(DefaultLoggerStorage):
         made = get_broker_logger(
             name="rocketmq",
             default_context={"topic": "", "group": ""},
-            message_id_ln=10,
+            message_id_ln=_MESSAGE_ID_LENGTH,
             fmt=f"%(asctime)s %(levelname)-8s - %(topic)-{widths['topic']}s | %(group)-{widths['group']}s | "
-            "%(message_id)-10s - %(message)s",
+            f"%(message_id)-{_MESSAGE_ID_LENGTH}s - %(message)s",
             context=context,
             log_level=self.logger_log_level,
         )
         self._logger_ref.add(made)
         return made
+
+
+def _needed_annotations() -> Mapping[Any, UnderlyingDriverAnnotation]:
+    from cometmq.faststream.annotations import named_annotations  # it imports this module
+
+    return named_annotations()
 
 
 class RocketMQBroker(
@@ -140,6 +149,7 @@ class RocketMQBroker(
             config=RocketMQBrokerConfig(
                 client_options=client_options,
                 watch=watch,
+                default_driver_annotations=_needed_annotations(),
                 producer=RocketMQProducer(parser, decoder),
                 broker_middlewares=middlewares,
                 broker_parser=parser,

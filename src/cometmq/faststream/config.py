@@ -22,3 +22,5 @@ class RocketMQBrokerConfig(BrokerConfig):
     producer: RocketMQProducer = field(default_factory=lambda: RocketMQProducer(None, None))
     client_options: dict[str, Any] = field(default_factory=dict)
     watch: Watch | None = None
+    # The topic of the started subscriber in each group.
+    topics_by_group: dict[str, str] = field(default_factory=dict)

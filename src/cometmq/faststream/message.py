@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
+from faststream.exceptions import HandlerException
 from faststream.message import StreamMessage, decode_message
 
 from cometmq.client.popping.message import ReceivedMessage
@@ -51,12 +53,28 @@ class RocketMQMessage(StreamMessage[MessageExt]):
             await raw.nack(self._retry_delay_ms if delay_ms is None else delay_ms)
         await super().nack()
 
-    async def reject(self, reason: str = "rejected") -> None:
-        """Make the message a dead letter of its group at once, with `reason` as the type of its failure."""
+    async def reject(self, reason: str | BaseException | None = None) -> None:
+        """Make the message a dead letter of its group at once.
+
+        `reason`, a text or an exception, becomes its failure (`MessageExt.failure`). Without it, that is the
+        exception that is being handled, or "rejected" outside of an `except` block.
+        """
         raw = self.raw_message
         if self.committed is None and isinstance(raw, ReceivedMessage):
-            await raw.dead_letter(reason)
+            await raw.dead_letter(_handled() or "rejected" if reason is None else reason)
         await super().reject()
+
+
+def _handled() -> BaseException | None:
+    """Return the exception because of which a message is rejected, if there is one.
+
+    FastStream rejects messages while it handles the exception of their handler. Its own RejectMessage says nothing,
+    but the exception for which the handler raised it does.
+    """
+    error = sys.exc_info()[1]
+    if isinstance(error, HandlerException):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 class Parser:

@@ -22,7 +22,7 @@ from cometmq.client.membership.subscribing import message_selector
 from cometmq.client.popping.message import ReceivedMessage
 from cometmq.client.popping.renewals import Renewals
 from cometmq.client.popping.simple_consumer import SimpleConsumer
-from cometmq.errors import ClientStateError
+from cometmq.errors import ClientStateError, IllegalArgumentError
 from cometmq.faststream.config import RocketMQBrokerConfig
 from cometmq.faststream.message import Parser, RocketMQMessage
 from cometmq.faststream.producer import ReplyPublisher
@@ -177,7 +177,14 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         return message.topic == self.topic and self._selection.accepts(message.tags)
 
     async def start(self) -> None:
-        """Start to receive. Raises the errors of SimpleConsumer for its options and at its start."""
+        """Start to receive, unless the subscriber does so.
+
+        Raises IllegalArgumentError if another started subscriber is in the group, and the errors of SimpleConsumer
+        for its options and at its start.
+        """
+        if self._receiving is not None:
+            return
+        self._check_group()
         await super().start()
         await self._start_consumer()
         assert self._tasks is not None, "set with the consumer"
@@ -199,6 +206,7 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         await self._held.give_back()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
+            del self._outer_config.topics_by_group[self.group]
             await consumer.close()
 
     async def get_one(self, *, timeout: float = 5.0) -> RocketMQMessage | None:  # noqa: ASYNC109 - FastStream's
@@ -257,12 +265,26 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         )
         if self._outer_config.watch is not None:
             self._outer_config.watch(consumer)
-        await consumer.start()
+        self._check_group()
+        self._outer_config.topics_by_group[self.group] = self.topic
+        try:
+            await consumer.start()
+        except BaseException:
+            del self._outer_config.topics_by_group[self.group]
+            raise
         self._consumer = consumer
         self._held = self._new_renewals()
         self._tasks = TaskOwner(f"faststream-{selection.group}")
         self._tasks.spawn(self._held.renew(), "renew")
         return consumer
+
+    def _check_group(self) -> None:
+        topic = self._outer_config.topics_by_group.get(self.group)
+        if topic is not None:
+            raise IllegalArgumentError(
+                f"the subscribers of {topic} and {self.topic} are both in the group {self.group!r:.100}, but all "
+                "members of a group must select the same messages; give each subscriber a group of its own"
+            )
 
     async def _own_consumer(self, what: str) -> SimpleConsumer:
         if self.calls:

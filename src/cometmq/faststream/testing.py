@@ -13,10 +13,11 @@ from faststream.exceptions import SubscriberNotFound
 from faststream.response.publish_type import PublishType
 from faststream.response.response import Response
 
+from cometmq.client.limits import MessageChecks
 from cometmq.errors import RequestTimeoutError
 from cometmq.faststream.broker import RocketMQBroker
 from cometmq.faststream.commands import RocketMQPublishCommand
-from cometmq.faststream.producer import RocketMQProducer
+from cometmq.faststream.producer import NULL, RocketMQProducer
 from cometmq.faststream.publisher import RocketMQPublisher
 from cometmq.faststream.subscriber import RocketMQSubscriber
 from cometmq.model.durations import milliseconds
@@ -36,7 +37,7 @@ class TestRocketMQBroker(TestBroker[RocketMQBroker, EnterType], broker=RocketMQB
             await test_broker.publish({"id": "O-1"}, "orders", tags="paid")
             bill.mock.assert_called_once_with({"id": "O-1"})
 
-    An exception of a handler reaches the caller of `publish`. No message comes again, delays are ignored, and a
+    It refuses the messages that a producer refuses. An exception of a handler reaches the caller of `publish`. No message comes again, delays are ignored, and a
     subscriber that selects by SQL or a predicate receives every message of its topic. To test retries, delays,
     selection and everything else that servers do, run the broker against `cometmq.testing.Cluster`.
     """
@@ -74,6 +75,7 @@ class _Deliveries(RocketMQProducer):
         config = broker.config.broker_config
         super().__init__(config.broker_parser, config.broker_decoder)
         self._brokers = brokers
+        self._checks = MessageChecks()
         self._serializer = config.fd_config._serializer  # noqa: SLF001 - as all its brokers
         self.codec = config.broker_codec or self.codec
         self._offsets = count()
@@ -84,7 +86,10 @@ class _Deliveries(RocketMQProducer):
         return await self._deliver(await self.encoded(cmd, cmd.body))
 
     async def publish_batch(self, cmd: RocketMQPublishCommand) -> SendResult:
-        results = [await self._deliver(await self.encoded(cmd, body)) for body in cmd.batch_bodies]
+        messages = self._checks.check_batch(
+            [await self.encoded(cmd, body) for body in cmd.batch_bodies]
+        )
+        results = [await self._deliver(message) for message in messages]
         return results[0]
 
     async def request(self, cmd: RocketMQPublishCommand) -> MessageExt:
@@ -97,8 +102,15 @@ class _Deliveries(RocketMQProducer):
                         answer = await subscriber.process_message(asked)
                 except TimeoutError:
                     raise RequestTimeoutError(f"no reply came within {timeout_ms} ms") from None
-                return self._delivered(await self.encoded(_command(answer), answer.body))
+                body = NULL if answer.body is None else answer.body
+                return self._delivered(await self.encoded(_command(answer), body))
         raise SubscriberNotFound(f"no subscriber of {cmd.destination} selects the message")
+
+    async def encoded(self, cmd: RocketMQPublishCommand, body: Any) -> Message:
+        """Return the message for one body. Raises the errors that a producer raises for messages that it does not send."""
+        message = await super().encoded(cmd, body)
+        self._checks.check(message)
+        return message
 
     async def _deliver(self, message: Message) -> SendResult:
         delivered = self._delivered(message)

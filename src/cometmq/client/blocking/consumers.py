@@ -199,7 +199,7 @@ class ReceivedMessage(_Acknowledged):
     def nack(self, delay_ms: Duration = 0) -> None:
         self._call(self._async.nack(delay_ms))
 
-    def dead_letter(self, reason: str = "rejected") -> None:
+    def dead_letter(self, reason: str | BaseException = "rejected") -> None:
         self._call(self._async.dead_letter(reason))
 
     def extend(self, invisible_ms: Duration) -> None:

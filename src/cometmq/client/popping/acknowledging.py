@@ -84,7 +84,9 @@ class Acknowledgements:
         )
         return True
 
-    async def dead_letter(self, message: MessageExt, receipt: Receipt, reason: str) -> None:
+    async def dead_letter(
+        self, message: MessageExt, receipt: Receipt, reason: str | BaseException
+    ) -> None:
         """Make a message a dead letter of the group, with `reason`, then acknowledge it.
 
         Raises CometMQError. If only the acknowledgement failed, the message comes again although it is a dead letter.

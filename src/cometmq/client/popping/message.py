@@ -28,7 +28,9 @@ class Acknowledging(Protocol):
 
     async def hide(self, receipt: Receipt, invisible_ms: int) -> bool: ...
 
-    async def dead_letter(self, message: MessageExt, receipt: Receipt, reason: str) -> None: ...
+    async def dead_letter(
+        self, message: MessageExt, receipt: Receipt, reason: str | BaseException
+    ) -> None: ...
 
 
 class ReceivedMessage(AcknowledgedMessage):
@@ -91,10 +93,11 @@ class ReceivedMessage(AcknowledgedMessage):
             raise
         self._report(success=False)
 
-    async def dead_letter(self, reason: str = "rejected") -> None:
+    async def dead_letter(self, reason: str | BaseException = "rejected") -> None:
         """Make the message a dead letter of the group at once, because no further delivery can succeed.
 
-        `reason`, cut to 128 bytes, becomes the type of its failure (`MessageExt.failure`).
+        `reason` becomes its failure (`MessageExt.failure`): a text, cut to 128 bytes, becomes the type, and an
+        exception becomes the type and the text.
         """
         self._settle_as(DEAD_LETTER)
         try:

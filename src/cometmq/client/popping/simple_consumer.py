@@ -241,6 +241,7 @@ class SimpleConsumer(TracedClient):
     async def _lists(self) -> AsyncIterator[list[ReceivedMessage]]:
         instance = self._running()
         back_off = BackOff()
+        failure = ""
         while self._runs_on(instance):
             try:
                 messages = await self.receive()
@@ -249,10 +250,19 @@ class SimpleConsumer(TracedClient):
                     return
                 if isinstance(error, ClientStateError):
                     raise
-                log.warning("no messages are received", group=self.group, reason=str(error))
+                if str(error) != failure:  # not at each of its attempts
+                    failure = str(error)
+                    log.warning(
+                        "no messages are received, the consumer goes on trying",
+                        group=self.group,
+                        reason=failure,
+                    )
                 await back_off.wait()
                 continue
             back_off.reset()
+            if failure:
+                failure = ""
+                log.info("messages can be received again", group=self.group)
             if messages:
                 yield messages
 
