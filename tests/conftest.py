@@ -74,8 +74,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     others_s = float(config.getoption("timeout") or config.getini("timeout") or 0)
+    # By module: each worker asks for each of its thousands of tests.
+    limits_s: dict[Path, float] = {}
     for item in items:
-        limit_s = LIMIT_S if any(room in item.path.parents for room in _ROOMS) else others_s
+        path = item.path
+        if path not in limits_s:
+            is_ours = any(room in path.parents for room in _ROOMS)
+            limits_s[path] = LIMIT_S if is_ours else others_s
+        limit_s = limits_s[path]
         mark = item.get_closest_marker("timeout")
         if mark is not None:
             limit_s = mark.args[0]

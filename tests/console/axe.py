@@ -35,11 +35,21 @@ def fetch() -> None:
             subprocess.run(command, cwd=PROJECT, check=True, timeout=300)
 
 
-def findings(page: Page) -> list[str]:
-    """Return a line for each serious finding on a page: the rule, and the first element."""
+def load(page: Page) -> None:
+    """Load axe-core into a page."""
     # Evaluated by the debugger, which the content security policy does not hold up.
     page.evaluate(script())
-    said: dict[str, Any] = page.evaluate("() => axe.run({resultTypes: ['violations']})")
+
+
+def findings(page: Page, *rules: str) -> list[str]:
+    """Return a line for each serious finding on a page that has axe-core: the rule, and the first element.
+
+    Without `rules` it is judged by all of them.
+    """
+    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    if rules:
+        options["runOnly"] = {"type": "rule", "values": rules}
+    said: dict[str, Any] = page.evaluate("options => axe.run(options)", options)
     return [
         f"{one['id']}: {one['help']}: {node['html'][:200]} ({node['failureSummary'][:300]})"
         for one in said["violations"]

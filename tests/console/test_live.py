@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from tests.console.actors import Actors
 from tests.console.running import Served, Visitor, logged_in
 from tests.waits import SEND_WAIT_MS, eventually
@@ -24,7 +24,12 @@ _HIDE = """hidden => {
   Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
   document.dispatchEvent(new Event("visibilitychange", { bubbles: true }));
 }"""
-_PUT = """html => { document.querySelector("#live").insertAdjacentHTML("beforeend", html); }"""
+# In one step: the page may be drawn again at any time, until something is chosen.
+_CHOOSE = """() => {
+  const html = '<input type="checkbox" id="chosen"><p id="old">from before</p>';
+  document.querySelector("#live").insertAdjacentHTML("beforeend", html);
+  document.querySelector("#chosen").click();
+}"""
 
 
 @pytest.fixture
@@ -53,15 +58,32 @@ def test_more_tabs_than_a_browser_has_connections_are_live(page: Page) -> None:
 
 
 def test_what_is_chosen_and_not_sent_yet_stays_where_it_was_chosen(page: Page) -> None:
-    page.evaluate(_PUT, '<input type="checkbox" id="chosen"><p id="old">from before</p>')
-    page.check("#chosen")
-    page.locator("h1").click()  # takes the focus away
+    page.evaluate(_CHOOSE)
     expect(page.locator("#live-state")).to_have_text("paused while you choose", timeout=20_000)
     assert page.is_checked("#chosen")
     page.uncheck("#chosen")
-    page.locator("h1").click()
+    page.locator("h1").click()  # takes the focus away
     expect(page.locator("#old")).to_have_count(0, timeout=20_000)
     expect(page.locator("#live-state")).to_have_text("live")
+
+
+def test_what_is_chosen_while_the_console_answers_stays_too(page: Page) -> None:
+    held: list[Route] = []
+
+    def hold_the_first(route: Route) -> None:
+        if _is_refresh(route.request) and not held:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/*", hold_the_first)
+    with page.expect_request(_is_refresh):
+        pass
+    page.evaluate(_CHOOSE)
+    with page.expect_event("requestfinished", _is_refresh):
+        held[0].continue_()
+    expect(page.locator("#live-state")).to_have_text("paused while you choose", timeout=20_000)
+    assert page.is_checked("#chosen")
 
 
 def test_times_are_those_of_the_browser_also_after_a_refresh(page: Page, cluster: Cluster) -> None:

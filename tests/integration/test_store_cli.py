@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import structlog
+from tests import log_lines
 from tests.golden.golden import unpack_store
 from tests.unit.store.store_box import Box
 from tests.waits import PROCESS_WAIT_S
@@ -82,15 +85,37 @@ def ended_here(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
     """Return what runs a command as its process would, in this process: its status and what it wrote."""
+    return partial(run_here, monkeypatch, capfd, "store")
 
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["cometmq", "store", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ending:
-            main()
-        return (int(ending.value.code or 0), *capfd.readouterr())
 
-    return run
+@pytest.fixture
+def broker_here(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Callable[[Path], tuple[int, str, str]]]:
+    """Return what runs a broker that must fail to start, in this process: its status and what it wrote.
+
+    Starting Python for it would take half a second. `broker` does that.
+    """
+    # This one stays for as long as the process.
+    monkeypatch.setattr("cometmq.runtime.host.bus_errors.explain_bus_errors", lambda *_: None)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def run(root: Path) -> tuple[int, str, str]:
+        return run_here(monkeypatch, capfd, "broker", *options_of_broker(root))
+
+    with log_lines.as_before():
+        yield run
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
+
+
+def run_here(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *words: str | Path
+) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["cometmq", *map(str, words)])
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ending:
+        main()
+    return (int(ending.value.code or 0), *capfd.readouterr())
 
 
 def ended(*arguments: str | Path, user: int | None = None) -> subprocess.CompletedProcess[str]:
@@ -217,16 +242,18 @@ def test_dump_leaves_out_what_is_damaged(java: Path) -> None:
     )
 
 
-def test_dump_of_a_body_that_cannot_be_inflated(tmp_path: Path) -> None:
+def test_dump_of_a_body_that_cannot_be_inflated(
+    tmp_path: Path, ended_here: Callable[..., tuple[int, str, str]]
+) -> None:
     box = Box(tmp_path / "s")
     store = box.open()
     queue = store.queue("t", 0)
     store.append(queue, compress(b"x" * 500)[:-5], b"", 0, 1, bytes(8), sys_flag=1)
     store.append(queue, compress(b"y" * 500), b"", 0, 1, bytes(8), sys_flag=1)
     store.close()
-    result = ended("dump", box.root)
-    assert result.returncode == 1
-    assert [json.loads(line)["body"] for line in result.stdout.splitlines()] == ["y" * 500]
+    status, output, _ = ended_here("dump", box.root)
+    assert status == 1
+    assert [json.loads(line)["body"] for line in output.splitlines()] == ["y" * 500]
 
 
 def test_explain(java: Path) -> None:
@@ -244,13 +271,15 @@ def test_explain(java: Path) -> None:
     assert [file["fate"] for file in files] == ["deleted", "kept"]
 
 
-def test_explain_works_while_a_broker_runs(tmp_path: Path) -> None:
+def test_explain_works_while_a_broker_runs(
+    tmp_path: Path, ended_here: Callable[..., tuple[int, str, str]]
+) -> None:
     box = Box(tmp_path / "s")
     store = box.open()
     queue = store.queue("t", 0)
     store.append(queue, b"x", b"", 0, 1, bytes(8))
     assert ended("explain", box.root).returncode == 0
-    assert ended("check", box.root).returncode == 2
+    assert ended_here("check", box.root)[0] == 2
     store.close()
 
 
@@ -310,14 +339,18 @@ def test_what_is_no_store_is_one_sentence_and_status_2(
 
 
 def broker(root: Path, user: int | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a broker that must fail to start on a directory."""
+    """Run a broker that must fail to start on a directory, as a process of its own."""
+    return process("broker", *options_of_broker(root), user=user)
+
+
+def options_of_broker(root: Path) -> tuple[str | Path, ...]:
     conf = root.parent / "broker.conf"
     conf.write_text(
         f"storePathRootDir={root}\nlistenPort=0\nbrokerIP1=127.0.0.1\nbindAddress=127.0.0.1\n"
         "mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=2000\n"
     )
     conf.chmod(0o644)
-    return process("broker", "-c", conf, "--log-level", "error", user=user)
+    return ("-c", conf, "--log-level", "error")
 
 
 def dledger(root: Path) -> None:
@@ -376,39 +409,43 @@ def a_file(root: Path) -> None:
     ],
 )
 def test_a_broker_leaves_what_is_no_store_of_its_own_alone(
-    tmp_path: Path, make: Callable[[Path], None], complaint: str, remedy: str
+    tmp_path: Path,
+    broker_here: Callable[[Path], tuple[int, str, str]],
+    make: Callable[[Path], None],
+    complaint: str,
+    remedy: str,
 ) -> None:
     root = tmp_path / "store"
     make(root)
     before = sorted(tmp_path.rglob("*"))
-    started = broker(root)
-    assert (started.returncode, started.stdout) == (2, "")
-    assert started.stderr.startswith(f"cometmq: {root}")
-    assert complaint in started.stderr
-    assert remedy in started.stderr
-    assert started.stderr.count("\n") == 1
+    status, output, errors = broker_here(root)
+    assert (status, output) == (2, "")
+    assert errors.startswith(f"cometmq: {root}")
+    assert complaint in errors
+    assert remedy in errors
+    assert errors.count("\n") == 1
     (tmp_path / "broker.conf").unlink()
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("command", [("check",), ("dump",)])
+@pytest.mark.parametrize("command", ["check", "dump"])
 def test_offline_tools_name_a_store_that_java_keeps_in_rocksdb(
-    tmp_path: Path, command: tuple[str, ...]
+    tmp_path: Path, command: str, ended_here: Callable[..., tuple[int, str, str]]
 ) -> None:
     root = tmp_path / "store"
     (root / "commitlog").mkdir(parents=True)
     rocksdb_of("rocksdbstore")(root)
-    ended = process("store", *command, root)
-    assert ended.returncode == 2
-    assert "timerRocksDBEnable" in ended.stderr
+    status, _, errors = ended_here(command, root)
+    assert status == 2
+    assert "timerRocksDBEnable" in errors
 
 
 def test_an_empty_rocksdb_as_java_makes_it_in_every_store_is_no_obstacle(tmp_path: Path) -> None:
     root = tmp_path / "store"
     (root / "commitlog").mkdir(parents=True)
     rocksdb_of("rocksdbstore", data=False)(root)
-    ended = process("store", "check", root)
-    assert ended.returncode == 0, ended.stderr
+    status, output = called("check", root)
+    assert status == 0, output
 
 
 def test_a_store_path_that_is_empty_is_not_the_present_directory(tmp_path: Path) -> None:
@@ -440,20 +477,25 @@ def test_a_second_broker_on_the_same_store(java: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_a_store_of_another_user_that_has_no_message_yet(tmp_path: Path) -> None:
+def test_a_store_of_another_user_that_has_no_message_yet(
+    tmp_path: Path, broker_here: Callable[[Path], tuple[int, str, str]]
+) -> None:
     box = Box(tmp_path / "s")
     box.open().close()
     for path in [box.root, *box.root.rglob("*")]:
         os.chown(path, NOBODY, -1)
     before = snapshot(box.root)
-    started = broker(box.root)
-    assert started.returncode == 2
-    assert "/checkpoint belongs to the user nobody: run as that user" in started.stderr
+    status, _, errors = broker_here(box.root)
+    assert status == 2
+    assert "/checkpoint belongs to the user nobody: run as that user" in errors
     assert snapshot(box.root) == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_a_store_of_another_user(tmp_path: Path) -> None:
+def test_a_store_of_another_user(
+    ended_here: Callable[..., tuple[int, str, str]],
+    broker_here: Callable[[Path], tuple[int, str, str]],
+) -> None:
     # Not below pytest's directory, which other users may not enter.
     base = Path("/tmp") / f"cometmq-others-{os.getpid()}"
     try:
@@ -475,12 +517,12 @@ def test_a_store_of_another_user(tmp_path: Path) -> None:
             os.chown(path, NOBODY, -1)
         damage(root)
         before = snapshot(root)
-        for result in (ended("repair", "--write", root), broker(root)):
-            assert result.returncode == 2
-            assert "belongs to the user nobody: run as that user" in result.stderr
-            assert result.stderr.count("\n") == 1
+        for status, _, errors in (ended_here("repair", "--write", root), broker_here(root)):
+            assert status == 2
+            assert "belongs to the user nobody: run as that user" in errors
+            assert errors.count("\n") == 1
         assert snapshot(root) == before
-        assert ended("check", root).returncode == 1
+        assert called("check", root)[0] == 1
     finally:
         shutil.rmtree(base, ignore_errors=True)
 
@@ -584,19 +626,25 @@ def test_slice_of_a_topic_and_of_times(java: Path, tmp_path: Path) -> None:
     ],
 )
 def test_slice_names_bad_input_and_makes_nothing(
-    java: Path, tmp_path: Path, arguments: list[str], said: str
+    java: Path,
+    tmp_path: Path,
+    arguments: list[str],
+    said: str,
+    ended_here: Callable[..., tuple[int, str, str]],
 ) -> None:
-    result = ended("slice", java, tmp_path / "slice", *arguments)
-    assert result.returncode == 2
-    assert said in result.stderr
-    assert "Traceback" not in result.stderr
+    status, _, errors = ended_here("slice", java, tmp_path / "slice", *arguments)
+    assert status == 2
+    assert said in errors
+    assert "Traceback" not in errors
     assert not (tmp_path / "slice").exists()
 
 
-def test_slice_refuses_a_target_that_has_something(java: Path, tmp_path: Path) -> None:
+def test_slice_refuses_a_target_that_has_something(
+    java: Path, tmp_path: Path, ended_here: Callable[..., tuple[int, str, str]]
+) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("x")
-    result = ended("slice", java, tmp_path / "full")
-    assert result.returncode == 2
-    assert "is not empty, it has mine" in result.stderr
-    assert "lie in each other" in ended("slice", java, java / "inside").stderr
+    status, _, errors = ended_here("slice", java, tmp_path / "full")
+    assert status == 2
+    assert "is not empty, it has mine" in errors
+    assert "lie in each other" in ended_here("slice", java, java / "inside")[2]

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waits import PROCESS_WAIT_S
 
 import cometmq.aio
 from cometmq import ConsumeReport, ConsumeResult, Message
@@ -94,55 +90,3 @@ def test_timeouts_and_lost_connections_are_pythons_and_survive_a_pickle(
         assert type(other) is kind
         assert str(other) == str(error) == "no answer within 3 s"
         assert (other.args, other.address) == (error.args, "host:9876")
-
-
-def test_type_checkers_take_both_kinds_and_find_others(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(
-        """from datetime import UTC, datetime, timedelta
-
-from cometmq import LitePullConsumer, Message, Producer, PushConsumer
-from cometmq.aio import SimpleConsumer
-
-
-def listen(messages: list[Message]) -> None:
-    print(messages)
-
-
-def send(producer: Producer) -> None:
-    later = Message("t", b"x", delay_ms=timedelta(seconds=5))
-    later.deliver_at_ms = datetime.now(UTC)
-    at: int | None = later.deliver_at_ms
-    producer.send(later, timeout_ms=timedelta(seconds=1))
-    producer.send(later, timeout_ms=at)
-    producer.send(later, timeout_ms="1 s")  # planted
-
-
-def poll(consumer: LitePullConsumer) -> None:
-    for message in consumer:
-        with message:
-            print(message.body)
-        message.nack(timedelta(minutes=1))
-
-
-async def receive(consumer: SimpleConsumer) -> None:
-    async for message in consumer:
-        await message.extend(timedelta(minutes=1))
-
-
-Producer("g", send_timeout_ms=timedelta(seconds=5), namesrv="h:1")
-PushConsumer("g", listen, close_timeout_ms=1000)  # a listener of more than it gets: planted
-Producer("g", send_timeout_ms="5 s")  # planted
-"""
-    )
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(program)]
-    found = subprocess.run(
-        command, capture_output=True, text=True, timeout=PROCESS_WAIT_S, check=False
-    )
-    errors = [line for line in found.stdout.splitlines() if ": error:" in line]
-    planted = [
-        f"program.py:{number}:"
-        for number, line in enumerate(program.read_text().splitlines(), 1)
-        if line.endswith("planted")
-    ]
-    assert [line.rpartition("/")[2].partition(" ")[0] for line in errors] == planted, found.stdout

@@ -69,9 +69,9 @@ def test_the_files_are_up_to_date() -> None:
     assert set((MADE.DIRECTORY / "dashboards").iterdir()) <= files.keys(), remedy
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_a_query_names_metrics_and_labels_that_exist(query: str) -> None:
-    assert faults(query) == []
+def test_queries_name_metrics_and_labels_that_exist() -> None:
+    assert len(QUERIES) > 100
+    assert {query: said for query in QUERIES if (said := faults(query))} == {}
 
 
 @pytest.mark.parametrize(

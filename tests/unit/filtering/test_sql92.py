@@ -42,19 +42,37 @@ def test_the_golden_file_is_of_these_cases() -> None:
     assert [case["expression"] for case in CASES] == golden.EXPRESSIONS
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case["expression"]))
-def test_java_selects_the_same(case: dict[str, Any]) -> None:
-    expression = case["expression"]
-    if expression in REFUSED_BY_JAVA_ONLY:
-        assert "error" in case
-        compile_sql(expression)
-    elif "error" in case or expression in CUT_SHORT_BY_JAVA:
-        refusal(expression)
-    else:
+def test_java_selects_the_same() -> None:
+    ours = {case["expression"]: selected(case["expression"]) for case in CASES}
+    java = {case["expression"]: expected(case) for case in CASES}
+    assert len(java) == len(CASES) > 250
+    assert {case["expression"] for case in CASES if "error" in case} >= REFUSED_BY_JAVA_ONLY
+    assert {key: (ours[key], java[key]) for key in java if ours[key] != java[key]} == {}
+
+
+REFUSED = "refused"
+
+
+def selected(expression: str) -> str:
+    """Return a letter for what we say of each message, or that we refuse the expression."""
+    try:
         condition = compile_sql(expression)
-        ours = "".join(LETTERS[condition(message)] for message in MESSAGES)
-        # A value that does not convert ends the evaluation: for us that is one more unknown.
-        assert ours == case["results"].replace("E", "N")
+    except FilterExpressionError:
+        return REFUSED
+    if expression in REFUSED_BY_JAVA_ONLY:
+        return "taken"
+    return "".join(LETTERS[condition(message)] for message in MESSAGES)
+
+
+def expected(case: dict[str, Any]) -> str:
+    """Return what Java says of each message, or what we are to do with an expression where we differ."""
+    if case["expression"] in REFUSED_BY_JAVA_ONLY:
+        return "taken"
+    if "error" in case or case["expression"] in CUT_SHORT_BY_JAVA:
+        return REFUSED
+    # A value that does not convert ends the evaluation: for us that is one more unknown.
+    results: str = case["results"]
+    return results.replace("E", "N")
 
 
 TRUTH = {"T": "TRUE", "F": "FALSE", "N": "NULL"}

@@ -1,11 +1,10 @@
-"""Stores for the tests, and programs that compete for the keys of one store."""
+"""Stores for the tests, and what starts programs that compete for the keys of one store."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.unit.idempotent.contender import open_store
 from tests.waits import WAIT_S, eventually
 
 from cometmq.errors import KeyStoreError
-from cometmq.idempotent import KeyState, KeyStore, MemoryStore, RedisStore, SQLiteStore
+from cometmq.idempotent import KeyStore, RedisStore
 from cometmq.testing.ports import HeldPort
 
 ROOT = Path(__file__).parents[3]
@@ -64,39 +64,23 @@ def _answers(store: RedisStore) -> bool:
 
 def new_store(kind: str, place: str, keep_s: float = 60.0) -> KeyStore:
     """Open a store of that kind; `place` is a file or a URL."""
-    if kind == "memory":
-        return MemoryStore(keep_s=keep_s)
-    if kind == "sqlite":
-        return SQLiteStore(place, keep_s=keep_s)
     # A busy machine may keep a server from its answer for longer than users would wait.
-    return RedisStore(place, keep_s=keep_s, socket_timeout=WAIT_S, socket_connect_timeout=WAIT_S)
+    return open_store(kind, place, WAIT_S, keep_s)
 
 
 def run(program: str, kind: str, place: str) -> subprocess.Popen[str]:
     """Start another process that uses the same keys: `contend` or `crash`."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.unit.idempotent.stores", program, kind, place],
+        [
+            sys.executable,
+            "-m",
+            "tests.unit.idempotent.contender",
+            program,
+            kind,
+            place,
+            str(WAIT_S),
+        ],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
     )
-
-
-def contend(store: KeyStore) -> None:
-    """Consume 200 keys that other processes want, too; print those that this process got."""
-    for number in range(200):
-        begun = store.begin(f"key-{number}", 60.0)
-        if begun.state is KeyState.FREE:
-            sys.stdout.write(f"{number}\n")
-            assert store.finish(f"key-{number}", begun.token)
-
-
-def crash(store: KeyStore) -> None:
-    """Die in the middle of a message."""
-    store.finish("before", store.begin("before", 60.0).token)
-    store.begin("in between", 1.0)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    {"contend": contend, "crash": crash}[sys.argv[1]](new_store(sys.argv[2], sys.argv[3]))

@@ -27,10 +27,7 @@ import sys
 import time
 from pathlib import Path
 
-from cometmq.pipelines.table.days import Days
 from cometmq.pipelines.table.notes import Figures, Note, Notes, TableFigures, TopicFigures
-from cometmq.pipelines.table.settings import Config
-from cometmq.pipelines.table.supervisor import Supervisor, Timing
 from cometmq.runtime.clock import SystemClock
 
 STALLED_S = 600.0
@@ -95,6 +92,11 @@ def drive(directory: Path) -> None:
 
 
 def main(directory: Path, max_restarts: int) -> int:
+    # A driver needs none of these, and starts sooner without them.
+    from cometmq.pipelines.table.days import Days
+    from cometmq.pipelines.table.settings import Config
+    from cometmq.pipelines.table.supervisor import Supervisor, Timing
+
     def say(line: str) -> None:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

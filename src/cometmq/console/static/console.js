@@ -39,6 +39,13 @@ async function refresh() {
 
 let showLive = () => {};
 
+// The answer takes a while, and the user may have begun to choose or to type meanwhile.
+addEventListener("htmx:before:swap", (event) => {
+  if (!event.detail.ctx.request.headers["X-Refresh"] || !part() || !busy()) return;
+  event.preventDefault();
+  showLive();
+});
+
 function listen() {
   const state = document.getElementById("live-state");
   if (!part() || !state) return;
