@@ -66,8 +66,6 @@ JAVA_BROKER_CONF = {
     "accessMessageInMemoryMaxRatio": "0",
     # As the broker ships: without its timers Java 5 answers each deletion of a topic with an error.
     "timerWheelEnable": "true",
-    # Each flush copies the wheel of 39 MB. Once a second, as by default, takes a third of a core.
-    "timerFlushIntervalMs": "60000",
 }
 
 
