@@ -15,6 +15,7 @@ from tests.interop.peers import JavaBroker, JavaNamesrv
 from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq.protocol.messages.record import decode_records
+from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,18 +164,15 @@ def answer_for_one_that_died(
     check_nothing_else(namesrv, base["topic"], [*range(5), 9], once=once)
 
 
-def stop_after_verdicts(broker: JavaBroker, count: int) -> None:
-    """Stop a broker once its log has so many verdicts.
+def note_verdicts(broker: JavaBroker, count: int) -> None:
+    """Wait until a Java broker has noted so many verdicts in its log.
 
-    A Java broker that has written all would look for more with a whole processor until it has stopped, which
-    takes ten seconds, so it is told to look later.
+    It would then look for more with a whole processor until it has stopped, so it is told to look later.
     """
-    if not isinstance(broker, CometBroker):
-        with RawClient(broker.address) as client:
-            eventually(lambda: len(verdicts(client)) >= count, wait_s=JVM_WAIT_S, pause_s=0.1)
-            answer = client.ask(UPDATE_BROKER_CONFIG, body=b"transactionOpBatchInterval=3600000\n")
-            assert answer.code == 0, answer.remark
-    broker.stop()
+    with RawClient(broker.address) as client:
+        eventually(lambda: len(verdicts(client)) >= count, wait_s=JVM_WAIT_S, pause_s=0.1)
+        answer = client.ask(UPDATE_BROKER_CONFIG, body=b"transactionOpBatchInterval=3600000\n")
+    assert answer.code == 0, answer.remark
 
 
 def verdicts(client: RawClient) -> set[str]:
@@ -190,8 +188,8 @@ def hand_over(
     first: type[JavaBroker], second: type[JavaBroker], directory: Path, *, checked: bool
 ) -> None:
     """Begin transactions at one broker and go on with them at the other, on the same store."""
-    with CometNamesrv() as namesrv:
-        _hand_over(namesrv.address, first, second, directory, checked=checked)
+    with Cluster(brokers=0) as names:
+        _hand_over(names.namesrv, first, second, directory, checked=checked)
 
 
 def _hand_over(
@@ -220,12 +218,14 @@ def _hand_over(
             "transact", **base, count=30, verdicts="commit,rollback,unknown", check="unknown"
         ) as producer:
             sent_all(producer)
+            if first is JavaBroker:
+                # Twenty are committed or rolled back.
+                note_verdicts(before, 20)
             if checked:
                 # Every one twice: the broker has appended copies by then.
                 eventually(lambda: len(producer.named("checked")) >= 20, wait_s=JVM_WAIT_S)
             producer.finish()
-        # Twenty are committed or rolled back.
-        stop_after_verdicts(before, 20)
+        before.stop()
     committed = [index for index in range(30) if index % 3 == 0]
     with broker(second, "second", QUICK):
         check_nothing_else(namesrv, "moved", committed)
