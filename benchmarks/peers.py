@@ -65,6 +65,8 @@ STOCK_JAVA_CONF = {
     "transactionOpBatchInterval": "3000",
     "transactionOpMsgMaxSize": "4096",
     "timerFlushIntervalMs": "1000",
+    "timerGetMessageThreadNum": "3",
+    "timerPutMessageThreadNum": "3",
 }
 """The broker's own defaults again: the interop suite's JavaBroker makes these small."""
 

@@ -687,7 +687,10 @@ class JavaBroker(JavaServer):
             "transactionOpBatchInterval": "3600000",
             "transactionOpMsgMaxSize": "1",
             # Each flush copies the wheel of timers, 39 MB. Once a second, as by default, takes a third of a core.
-            "timerFlushIntervalMs": "60000",
+            "timerFlushIntervalMs": "600000",
+            # Three of each by default, and each looks for work a hundred times a second.
+            "timerGetMessageThreadNum": "1",
+            "timerPutMessageThreadNum": "1",
             **self.extra_conf,
         }
 
