@@ -62,6 +62,11 @@ STOCK_JAVA_CONF = {
     "timerWheelEnable": "true",
     "brokerFastFailureEnable": "true",
     "transactionMetricFlushInterval": "10000",
+    "transactionOpBatchInterval": "3000",
+    "transactionOpMsgMaxSize": "4096",
+    "timerFlushIntervalMs": "1000",
+    "timerGetMessageThreadNum": "3",
+    "timerPutMessageThreadNum": "3",
 }
 """The broker's own defaults again: the interop suite's JavaBroker makes these small."""
 

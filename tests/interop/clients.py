@@ -413,13 +413,15 @@ class GrpcNodeClient(GrpcClient):
 
     label = "node-grpc"
     tools = ("node", "npm")
+    serves = True
     priorities = "2,4,1,3"
     of_wrong_type = "message type not match"
     of_no_topic = "Failed to fetch topic routes"
 
     def command(self) -> list[str]:
-        """`node client.js`."""
-        return ["node", str(grpc_node_program())]
+        """`node client.js ROOTS`. As with Python's client, a process of other roots is not this client's."""
+        roots = os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "")
+        return ["node", str(grpc_node_program()), roots]
 
 
 class GrpcGoClient(GrpcClient):

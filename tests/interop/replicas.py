@@ -91,7 +91,7 @@ class Pair:
             reports = self.tap.connections[-1].reports() if self.tap.connections else []
             return log_end(self.master), reports[-1].offset if reports else -1
 
-        return eventually(look, lambda ends: ends[0] == ends[1], wait_s=JVM_WAIT_S)[1]
+        return eventually(look, lambda ends: ends[0] == ends[1], wait_s=JVM_WAIT_S, pause_s=0.05)[1]
 
     def tables(self, broker: JavaBroker) -> dict[str, Any]:
         """The broker's tables that slaves copy, in a form that can be compared."""

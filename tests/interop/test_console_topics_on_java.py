@@ -16,7 +16,7 @@ from cometmq.model.queue import MessageQueue
 
 pytestmark = MARKS
 # As brokers ship: without its timers Java 5 answers each deletion of a topic with an error.
-TIMERS = {"timerWheelEnable": "true", "timerFlushIntervalMs": "60000"}
+TIMERS = {"timerWheelEnable": "true"}
 
 
 @pytest.mark.parametrize(

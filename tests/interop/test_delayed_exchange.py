@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.integration.raw_client import RawClient, properties, pull_ext, send_ext
 from tests.interop.at_once import at_once, made
-from tests.interop.comet_servers import CometBroker, CometNamesrv
+from tests.interop.comet_servers import CometBroker
 from tests.interop.conftest import need
 from tests.interop.peers import Java53Broker, JavaBroker
 from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq.protocol.messages.record import decode_records
+from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,15 +101,15 @@ def exchange(first: type[JavaBroker], second: type[JavaBroker], directory: Path)
     """Return what both brokers delivered of a store that goes from the first to the second."""
     store = directory / "store"
     conf = {**CONF, "appendTopicForTimerDeleteKey": str(second is Java53Broker).lower()}
-    with CometNamesrv() as namesrv:
+    with Cluster(brokers=0) as names:
         with (
-            open_broker(first, namesrv.address, store, directory / "first", conf) as broker,
+            open_broker(first, names.namesrv, store, directory / "first", conf) as broker,
             RawClient(broker.address) as client,
         ):
             first_stage(client)
             broker.stop()
         with (
-            open_broker(second, namesrv.address, store, directory / "second", conf) as broker,
+            open_broker(second, names.namesrv, store, directory / "second", conf) as broker,
             RawClient(broker.address) as client,
         ):
             wait_for(client, 19)

@@ -421,11 +421,12 @@ def settle(client: RawClient) -> None:
     everything that it has stored by then, so the wait comes after each message.
     """
 
-    def behind_bytes() -> int:
-        answer = client.ask(GET_BROKER_RUNTIME_INFO)
-        return int(json.loads(answer.body)["table"]["dispatchBehindBytes"])
+    def has_all() -> bool:
+        # A Java broker has no figures until it has sampled them once, a second after its start.
+        body = client.ask(GET_BROKER_RUNTIME_INFO).body
+        return bool(body) and int(json.loads(body)["table"]["dispatchBehindBytes"]) == 0
 
-    eventually(lambda: behind_bytes() == 0)
+    eventually(has_all)
 
 
 def ask_raw(address: str, data: bytes) -> Answer:

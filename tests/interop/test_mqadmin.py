@@ -131,7 +131,7 @@ def watched(
             consumer.wait_messages(COUNT)
             # It commits ten seconds after its start, and then has its queues for sure. Committed for it
             # before, offsets would change again.
-            eventually(partial(_has_committed, at), wait_s=JVM_WAIT_S)
+            eventually(partial(_has_committed, at), wait_s=JVM_WAIT_S, pause_s=0.2)
         yield ids
 
 
@@ -155,7 +155,7 @@ def tools(
 ) -> Iterator[Tools]:
     with MqAdmin(line) as admin:
         made = Tools(admin, comet_servers, {4: java4_servers, 5: java_servers}[line], watched)
-        eventually(made.consumer_has_queues, wait_s=JVM_WAIT_S)
+        eventually(made.consumer_has_queues, wait_s=JVM_WAIT_S, pause_s=0.2)
         yield made
 
 

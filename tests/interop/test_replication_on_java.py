@@ -17,7 +17,6 @@ import pytest
 from tests.integration.raw_client import RawClient
 from tests.interop.at_once import at_once, made
 from tests.interop.clients import CometClient, Event, JavaClient, RunningClient
-from tests.interop.comet_servers import CometNamesrv
 from tests.interop.conftest import need
 from tests.interop.mqadmin.runner import MqAdmin
 from tests.interop.replicas import KINDS, Pair, copy_of_store, log_bytes
@@ -25,6 +24,7 @@ from tests.waits import JVM_WAIT_S, eventually
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.offline.repair import check
+from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
@@ -144,12 +144,12 @@ class Run:
     def from_begin_to_end(self) -> None:
         conf = {**CONF, **(SYNC if self.is_sync else {})}
         with (
-            CometNamesrv() as namesrv,
+            Cluster(brokers=0) as names,
             Pair(
-                self.master, self.slave, namesrv.address, self.directory, self.kinds, conf, CONF
+                self.master, self.slave, names.namesrv, self.directory, self.kinds, conf, CONF
             ) as pair,
         ):
-            self.namesrv = namesrv.address
+            self.namesrv = names.namesrv
             self.pair = pair
             java = JavaClient(4 if "4" in self.kinds else 5)
             at = self.clients = Client(java, self.namesrv, self.kinds)
@@ -307,7 +307,7 @@ class Run:
             conf=CONF,
         )
         with other:
-            found = eventually(at.pull_all, lambda found: len(found) >= len(served))
+            found = eventually(at.pull_all, lambda found: len(found) >= len(served), pause_s=0.5)
             other.kill()
         assert served.items() <= found.items()
         # How far delayed messages are delivered is copied every 10 s: what came since comes again.

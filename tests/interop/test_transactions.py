@@ -6,12 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.integration.raw_client import RawClient, pull_ext
 from tests.interop.at_once import at_once, made
 from tests.interop.clients import CometClient, JavaClient
 from tests.interop.comet_servers import CometBroker, CometNamesrv
 from tests.interop.conftest import need
 from tests.interop.peers import JavaBroker, JavaNamesrv
 from tests.waits import JVM_WAIT_S, eventually
+
+from cometmq.protocol.messages.record import decode_records
+from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,11 +30,14 @@ QUICK = {
     # A producer has this long for its verdict until it is asked, also on a machine that is busy.
     "transactionTimeOut": "6000",
     "transactionCheckInterval": "1000",
-    "transactionOpBatchInterval": "200",
     # Nothing is given up while a slow machine gets its producer ready.
     "transactionCheckMax": "1000",
 }
 NEVER = {**QUICK, "transactionCheckInterval": "3600000"}
+# A Java broker that writes several verdicts into one message, as it ships.
+BATCHES = {"transactionOpBatchInterval": "200", "transactionOpMsgMaxSize": "4096"}
+VERDICTS = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+UPDATE_BROKER_CONFIG, PULL = 25, 11
 JAVA_STATES = {"commit": "COMMIT_MESSAGE", "rollback": "ROLLBACK_MESSAGE", "unknown": "UNKNOW"}
 
 CLIENTS: dict[str, ClientProgram] = {
@@ -157,12 +164,32 @@ def answer_for_one_that_died(
     check_nothing_else(namesrv, base["topic"], [*range(5), 9], once=once)
 
 
+def note_verdicts(broker: JavaBroker, count: int) -> None:
+    """Wait until a Java broker has noted so many verdicts in its log.
+
+    It would then look for more with a whole processor until it has stopped, so this raises its interval.
+    """
+    with RawClient(broker.address) as client:
+        eventually(lambda: len(verdicts(client)) >= count, wait_s=JVM_WAIT_S, pause_s=0.1)
+        answer = client.ask(UPDATE_BROKER_CONFIG, body=b"transactionOpBatchInterval=3600000\n")
+    assert answer.code == 0, answer.remark
+
+
+def verdicts(client: RawClient) -> set[str]:
+    """Return the queue offsets of the half messages that the broker has noted as ended."""
+    answer = client.ask(PULL, pull_ext(VERDICTS, consumerGroup="looker"))
+    if answer.code != 0:
+        return set()
+    bodies = [record.body.decode() for record in decode_records(answer.body)]
+    return {offset for body in bodies for offset in body.split(",") if offset}
+
+
 def hand_over(
     first: type[JavaBroker], second: type[JavaBroker], directory: Path, *, checked: bool
 ) -> None:
     """Begin transactions at one broker and go on with them at the other, on the same store."""
-    with CometNamesrv() as namesrv:
-        _hand_over(namesrv.address, first, second, directory, checked=checked)
+    with Cluster(brokers=0) as names:
+        _hand_over(names.namesrv, first, second, directory, checked=checked)
 
 
 def _hand_over(
@@ -186,11 +213,14 @@ def _hand_over(
             conf=conf,
         )
 
-    with broker(first, "first", QUICK if checked else NEVER) as before:
+    with broker(first, "first", {**(QUICK if checked else NEVER), **BATCHES}) as before:
         with JavaClient(5).start(
             "transact", **base, count=30, verdicts="commit,rollback,unknown", check="unknown"
         ) as producer:
             sent_all(producer)
+            if first is JavaBroker:
+                # Twenty are committed or rolled back.
+                note_verdicts(before, 20)
             if checked:
                 # Every one twice: the broker has appended copies by then.
                 eventually(lambda: len(producer.named("checked")) >= 20, wait_s=JVM_WAIT_S)

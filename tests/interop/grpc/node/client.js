@@ -1,9 +1,11 @@
 'use strict';
 
-// Client program of the interop suite over RocketMQ's Node.js client for gRPC: `node client.js <scenario>
-// --name=value ...`, JSON lines on standard output. Its scenarios and events are those of the Java
-// program, `java/src/grpc`. One that goes on until its end is asked for ends when standard input closes.
+// Client program of the interop suite over RocketMQ's Node.js client for gRPC. A line of standard input names a
+// scenario and its `--name=value`, separated by tabs. The line `end` ends a scenario that goes on until then. The
+// program prints JSON lines, the last of a scenario is the event `ended`. Its scenarios and events are those of the
+// Java program, `java/src/grpc`.
 
+const readline = require('readline');
 const zlib = require('zlib');
 const { setTimeout: sleep } = require('timers/promises');
 const { ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer } = require('rocketmq-client-nodejs');
@@ -26,8 +28,9 @@ function print(event, fields) {
   process.stdout.write(`${JSON.stringify({ event, ...fields })}\n`);
 }
 
-// When standard input closes.
-const end = new Promise(resolve => process.stdin.on('end', resolve).resume());
+// When the scenario is told to end.
+let end;
+let tellEnd = () => {};
 
 const inTurn = (list, index) => {
   const all = (list || '').split(',');
@@ -215,10 +218,10 @@ async function receive(args) {
   print('summary', { received: done });
 }
 
-async function main() {
-  const scenario = { produce, transact, consume, receive }[process.argv[2]];
-  if (!scenario) throw new Error(`unknown scenario ${process.argv[2]}`);
-  const args = parseArgs(process.argv.slice(3));
+async function run(words) {
+  const scenario = { produce, transact, consume, receive }[words[0]];
+  if (!scenario) throw new Error(`unknown scenario ${words[0]}`);
+  const args = parseArgs(words.slice(1));
   try {
     await scenario(args);
   } catch (error) {
@@ -228,8 +231,17 @@ async function main() {
   }
 }
 
-// The client's own timers would keep the process alive.
-main().then(() => process.exit(0), error => {
+function fail(error) {
   console.error(error);
   process.exit(1);
-});
+}
+
+readline.createInterface({ input: process.stdin }).on('line', line => {
+  if (line === 'end') {
+    tellEnd();
+    return;
+  }
+  end = new Promise(resolve => { tellEnd = resolve; });
+  run(line.split('\t')).then(() => print('ended'), fail);
+  // The client's own timers would keep the process alive.
+}).on('close', () => process.exit(0));
