@@ -96,6 +96,33 @@ def test_an_interpreter_ends_with_blocking_clients_open_and_warns(
     assert re.search(rf"ResourceWarning: {count} blocking clients are unclosed", complaints)
 
 
+def test_clients_can_be_closed_by_functions_of_atexit(namesrv: str) -> None:
+    """Those registered before the import run after the loop thread has ended."""
+    program = f"""
+import atexit, sys
+
+clients = []
+atexit.register(lambda: [client.close() for client in clients])
+import cometmq
+for name in ("early", "late"):
+    client = cometmq.Producer(name, namesrv={namesrv!r})
+    client.start()
+    clients.append(client)
+atexit.register(clients[0].close)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "1 blocking clients are unclosed" in done.stderr
+
+
 def test_an_interpreter_ends_with_asyncio_clients_open_and_warns(namesrv: str) -> None:
     _, complaints = run("unclosed_asyncio", namesrv)
     for client in ("Producer('unclosed')", "PushConsumer('unclosed-c')"):

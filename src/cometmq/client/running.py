@@ -109,8 +109,8 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
             and self._generation != PROCESS.generation
         )
 
-    def _abandon(self) -> None:
-        """Forget, in a forked child, the instance and the loop that the parent goes on with."""
+    def abandon(self) -> None:
+        """Forget the instance and the loop, which has ended or, in a forked child, is the parent's."""
         PROCESS.keep((self._instance, self._loop))
         self._instance = None
         self._state = _State.CLOSED
@@ -119,7 +119,7 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
         """Close a client that does not run in this process: it was never started, or the parent
         process started it. Does nothing to a closed client."""
         if self._inherited:
-            self._abandon()
+            self.abandon()
             return
         assert self._instance is None, "a running client is closed by close()"
         self._state = _State.CLOSED

@@ -202,8 +202,11 @@ class LoopThread:
                 with contextlib.suppress(ClientStateError):  # a loop that stops cancels it anyway
                     self._put(waiting.cancel)
 
-    def stop(self) -> None:
-        """Cancel the coroutines that still run, close the loop and end the thread. Idempotent."""
+    def stop(self, wait_s: float | None = None) -> None:
+        """Cancel the coroutines that still run, close the loop and end the thread. Idempotent.
+
+        With `wait_s`, return after this time although the thread has not ended.
+        """
         thread = self._thread
         if thread is None or not self.running:
             return
@@ -213,7 +216,7 @@ class LoopThread:
                 assert self._loop is not None
                 assert self._stop is not None
                 self._loop.call_soon_threadsafe(self._stop.set)
-        thread.join()
+        thread.join(wait_s)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run `coroutine` as `call` does, without waiting for it.

@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from cometmq.client.faces import ASYNC_WITH, refuses
 from cometmq.client.options import NamesOptions
@@ -25,6 +25,9 @@ from cometmq.runtime.surroundings import current
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# How long the interpreter's end waits for the loop thread. Work of the user in the loop's executor may hold it up.
+_END_S: Final = 1.0
 
 
 class _SharedLoopThread:
@@ -63,23 +66,25 @@ class _SharedLoopThread:
         self._thread = None
         self._users = 0
 
-    def warn_unclosed(self) -> None:
-        """Warn of unclosed clients at the interpreter's end.
+    def end(self) -> None:
+        """Warn of unclosed clients at the interpreter's end, and end the thread.
 
         The running thread refers to the clients, so they are not collected and cannot warn
-        themselves.
+        themselves. A thread that runs on while the interpreter is taken down may crash it.
         """
-        if self._thread is not None and self._thread.running:
+        thread = self._thread
+        if thread is not None and thread.running:
             warnings.warn(
                 f"{self._users} blocking clients are unclosed at exit; call close() or use them in "
                 "a with statement",
                 ResourceWarning,
                 stacklevel=1,
             )
+            thread.stop(_END_S)
 
 
 _shared = _SharedLoopThread()
-atexit.register(_shared.warn_unclosed)
+atexit.register(_shared.end)
 in_each_child(_shared.leave_to_parent)
 
 
@@ -118,6 +123,10 @@ class BlockingFace(NamesOptions):
             PROCESS.keep(thread)
             self._thread = None
             self._client.close_unstarted()
+            return
+        if not thread.running:  # at the interpreter's end, after `end`
+            self._thread = None
+            self._client.abandon()
             return
         if self._is_closing:
             return

@@ -84,6 +84,6 @@ class TracedClient(AsyncClient):
         await tracer.close()
         await release_instance(self._trace_instance)
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         PROCESS.keep(self._tracer)
-        super()._abandon()
+        super().abandon()
