@@ -6,9 +6,9 @@ again. At the end
 
     python -m tests.again DIRECTORY
 
-runs each of these tests alone, in a process of its own, with the interpreter, the settings and the options
-that it had. The failed cases of one test function run together, because they often fail together: they share
-a server, for example. The program ends with 1 if one fails again, or is in `tests/unsteady.toml`, the list of
+runs these tests again, one test function after the other, each in a process of its own, with the interpreter,
+the settings and the options that it had. The failed cases of one function run together, because they often
+fail together: they share a server, for example. The program ends with 1 if one fails again, or is in `tests/unsteady.toml`, the list of
 tests that are known to be unsteady. DIRECTORY/TEST/first.txt and second.txt are what the two tries said, and
 DIRECTORY/closing.txt is what the last lines of CI say.
 """
@@ -33,7 +33,7 @@ import pytest
 
 VARIABLE: Final = "COMETMQ_AGAIN"
 LIST: Final = Path(__file__).with_name("unsteady.toml")
-# A change that breaks more than so many test functions is no matter of luck.
+# If a change breaks more test functions than this, it is no matter of luck.
 MOST_FAILURES: Final = 10
 MOST_KNOWN: Final = 10
 SLOWEST: Final = 20
@@ -138,7 +138,7 @@ class SecondTries:
             return "a worker ended outside of any test"
         functions = {function_of(name) for name in self._invocation.failures}
         if len(functions) > MOST_FAILURES:
-            return f"{len(functions)} tests failed, more than {MOST_FAILURES}"
+            return f"tests of {len(functions)} functions failed, more than {MOST_FAILURES}"
         if len(self._done) != session.testscollected:
             return f"only {len(self._done)} of {session.testscollected} tests were run"
         return ""
@@ -218,7 +218,7 @@ def function_of(node_id: str) -> str:
 
 
 class SecondTry:
-    """The cases of a test function that failed once, and what comes of them alone."""
+    """Try the cases of a test function that failed once again, alone."""
 
     def __init__(self, invocation: Invocation, function: str, directory: Path) -> None:
         self.cases = [one for one in invocation.failures if function_of(one) == function]
@@ -295,7 +295,9 @@ def try_again(directory: Path, unsteady_list: Path = LIST) -> int:
     closing = ["slowest:", *slowest(invocations)]
     outcomes: dict[str, list[str]] = {"unsteady": [], "known": [], "failed again": []}
     if len(tries) > MOST_FAILURES:
-        _say(f"{len(tries)} tests failed, more than {MOST_FAILURES}: none is tried again")
+        _say(
+            f"tests of {len(tries)} functions failed, more than {MOST_FAILURES}: none is tried again"
+        )
         outcomes["failed"] = [one.name for one in tries]
         tries = []
     for one in tries:

@@ -129,7 +129,10 @@ async def test_a_start_that_failed_leaves_its_group_free(
 
 
 async def test_a_second_start_changes_nothing(cometmq_cluster: Any) -> None:
-    """Applications start the broker in a hook, then FastStream starts it: handlers had twice their workers."""
+    """Applications start the broker in a hook, then FastStream starts it: handlers had twice their workers.
+
+    A subscriber without handlers was refused, as if it were another one of its group.
+    """
     broker = RocketMQBroker(cometmq_cluster.namesrv)
     at_once = most = 0
 
@@ -141,12 +144,17 @@ async def test_a_second_start_changes_nothing(cometmq_cluster: Any) -> None:
         await asyncio.sleep(1)
         at_once -= 1
 
+    by_hand = broker.subscriber("invoices", group="accounting")
     async with broker:
+        await broker.publish(Order(id="I-0"), "invoices")
+        assert await by_hand.get_one(timeout=10) is not None
         await broker.start()
         await broker.start()
         for number in range(5):
             await broker.publish(Order(id=f"O-{number}"), "orders")
         await asyncio.sleep(20)
+        await broker.publish(Order(id="I-1"), "invoices")
+        assert await by_hand.get_one(timeout=10) is not None
     assert (at_once, most) == (0, 1)
 
 

@@ -185,6 +185,32 @@ def test_a_consumer_says_once_that_it_receives_nothing_and_goes_on_trying(
     cluster.run(scenario())
 
 
+def test_reasons_that_brokers_give_in_turn_are_logged_once_each(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each attempt begins at another broker, so two that were away were logged in turn, without end."""
+
+    def reasons() -> list[str]:
+        return [
+            record.getMessage()
+            for record in caplog.records
+            if "no messages are received" in record.getMessage()
+        ]
+
+    async def scenario() -> None:
+        await create(cluster, "orders", 1)
+        async with consumer_of(cluster, "orders") as consumer:
+            received = asyncio.ensure_future(anext(aiter(consumer)))
+            await asyncio.sleep(10)
+            for name in ("namesrv-0", "broker-a", "broker-b"):
+                cluster.kill(name)
+            await asyncio.sleep(100)
+            assert len(reasons()) == len(set(reasons())) == 2
+            received.cancel()
+
+    cluster.run(scenario())
+
+
 def test_a_block_acknowledges_or_gives_back(cluster: Cluster) -> None:
     async def scenario() -> None:
         await send(cluster, "orders", b"O-1")

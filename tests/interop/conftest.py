@@ -60,8 +60,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _shares_java_servers(module: Path) -> bool:
-    """Return whether a module has tests at `java_servers`. These come last: a Java broker that does nothing keeps
-    a processor busy for 2.4 s a minute.
+    """Return whether a module uses `java_servers`.
+
+    Such modules come last, so that the servers start late: an idle Java broker takes 2.4 s of a processor a minute.
     """
     text = module.read_text()
     return "java_servers" in text or "tests.interop.on_java" in text
@@ -130,8 +131,9 @@ def java_servers() -> Iterator[Namesrv]:
 
 @pytest.fixture(scope="module")
 def java4_servers() -> Iterator[Namesrv]:
-    """The Java name server and broker of 4.9. Few modules use them, and to start them takes as much of a processor
-    as they take in a minute.
+    """The Java name server and broker of 4.9.
+
+    They end with the module, because few modules use them: a start takes as much of a processor as an idle minute.
     """
     need("java", "mvn", "cc")
     with (

@@ -681,14 +681,14 @@ class JavaBroker(JavaServer):
             # Until this time has passed for the first time, a thread of a 5.x broker asks for the time without
             # a pause (TransactionMetricsFlushService): by default ten seconds of a processor at each start.
             "transactionMetricFlushInterval": "500",
-            # Once a 5.5 broker has had no verdict for this time since one, it looks for more without a pause, with
-            # a whole processor, until it ends (TransactionalOpBatchService). It writes a verdict at once that has
-            # more bytes than the other one: all do.
+            # If no verdict of a transaction follows another within this time, a 5.5 broker looks for more without
+            # a pause, with a whole processor, until it ends (TransactionalOpBatchService). It writes verdicts at
+            # once when they have more bytes than the second setting, which all have.
             "transactionOpBatchInterval": "3600000",
             "transactionOpMsgMaxSize": "1",
             # Each flush copies the wheel of timers, 39 MB. Once a second, as by default, takes a third of a core.
             "timerFlushIntervalMs": "600000",
-            # Three of each by default, and each looks for work a hundred times a second.
+            # By default there are three threads of each kind, and each looks for work a hundred times a second.
             "timerGetMessageThreadNum": "1",
             "timerPutMessageThreadNum": "1",
             **self.extra_conf,

@@ -167,7 +167,7 @@ def answer_for_one_that_died(
 def note_verdicts(broker: JavaBroker, count: int) -> None:
     """Wait until a Java broker has noted so many verdicts in its log.
 
-    It would then look for more with a whole processor until it has stopped, so this raises its interval.
+    Then raise the broker's interval: with the short one it would look for more with a whole processor until it stops.
     """
     with RawClient(broker.address) as client:
         eventually(lambda: len(verdicts(client)) >= count, wait_s=JVM_WAIT_S, pause_s=0.1)

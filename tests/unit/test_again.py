@@ -201,7 +201,7 @@ def test_a_test_that_is_known_to_be_unsteady_does_not_pass_by_a_second_try(tmp_p
 @pytest.mark.parametrize(
     ("module", "options", "reason"),
     [
-        pytest.param(MANY, (), "11 tests failed, more than 10", id="too-many"),
+        pytest.param(MANY, (), "tests of 11 functions failed, more than 10", id="too-many"),
         pytest.param(MANY, ("-x",), "not tried again: ", id="ended-early"),
         pytest.param(BROKEN, (), "could not be collected", id="not-collected"),
     ],

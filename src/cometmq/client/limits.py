@@ -243,7 +243,7 @@ def namesrv_addresses(given: str | Sequence[str] | None) -> list[str]:
         given = os.environ.get(NAMESRV_VARIABLE)
     if given is None:
         raise IllegalArgumentError(
-            "no name-server address given; pass namesrv='host:9876' (-n host:9876 to a command), or set "
+            "no name-server address given; pass namesrv='host:9876' (a command: -n host:9876), or set "
             f"the environment variable {NAMESRV_VARIABLE}"
         )
     return parse_addresses(given)

@@ -22,7 +22,7 @@ RocketMQBroker = Annotated[Broker, Context("broker")]
 
 
 def named_annotations() -> Mapping[Any, UnderlyingDriverAnnotation]:
-    """Return which of these types a handler needs instead of a class, for the error of FastStream that names it."""
+    """Return the annotation that a handler needs instead of each class. FastStream names it in its error."""
     needed = {
         Message: ("RocketMQMessage", RocketMQMessage),
         Broker: ("RocketMQBroker", RocketMQBroker),

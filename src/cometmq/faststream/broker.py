@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from cometmq.faststream.message import RocketMQMessage
 
-# All messages of one client have ids that begin alike.
+# Whole ids are logged: those of one client differ only at their ends.
 _MESSAGE_ID_LENGTH: Final = 32
 # The interval between two checks for an open connection.
 _LOOK_S: Final = 0.05

@@ -56,8 +56,8 @@ class RocketMQMessage(StreamMessage[MessageExt]):
     async def reject(self, reason: str | BaseException | None = None) -> None:
         """Make the message a dead letter of its group at once.
 
-        `reason`, a text or an exception, becomes its failure (`MessageExt.failure`). Without it, that is the
-        exception that is being handled, or "rejected" outside of an `except` block.
+        `reason`, a text or an exception, becomes its failure (`MessageExt.failure`). By default it is the exception
+        that is being handled, or "rejected" outside of an `except` block.
         """
         raw = self.raw_message
         if self.committed is None and isinstance(raw, ReceivedMessage):
@@ -68,8 +68,8 @@ class RocketMQMessage(StreamMessage[MessageExt]):
 def _handled() -> BaseException | None:
     """Return the exception because of which a message is rejected, if there is one.
 
-    FastStream rejects messages while it handles the exception of their handler. Its own RejectMessage says nothing,
-    but the exception for which the handler raised it does.
+    FastStream rejects a message while it handles the exception of the message's handler. Its own RejectMessage gives
+    no reason, but the exception that made the handler raise it does.
     """
     error = sys.exc_info()[1]
     if isinstance(error, HandlerException):

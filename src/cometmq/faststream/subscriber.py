@@ -177,14 +177,15 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         return message.topic == self.topic and self._selection.accepts(message.tags)
 
     async def start(self) -> None:
-        """Start to receive, unless the subscriber does so.
+        """Start to receive. If the subscriber has been started, nothing happens.
 
         Raises IllegalArgumentError if another started subscriber is in the group, and the errors of SimpleConsumer
         for its options and at its start.
         """
-        if self._receiving is not None:
+        if self._consumer is None:
+            self._check_group()
+        elif self.running:
             return
-        self._check_group()
         await super().start()
         await self._start_consumer()
         assert self._tasks is not None, "set with the consumer"
@@ -279,6 +280,7 @@ class RocketMQSubscriber(SubscriberUsecase[MessageExt]):
         return consumer
 
     def _check_group(self) -> None:
+        """Raise IllegalArgumentError if a started subscriber is in the group."""
         topic = self._outer_config.topics_by_group.get(self.group)
         if topic is not None:
             raise IllegalArgumentError(

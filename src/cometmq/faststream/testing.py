@@ -37,9 +37,10 @@ class TestRocketMQBroker(TestBroker[RocketMQBroker, EnterType], broker=RocketMQB
             await test_broker.publish({"id": "O-1"}, "orders", tags="paid")
             bill.mock.assert_called_once_with({"id": "O-1"})
 
-    It refuses the messages that a producer refuses. An exception of a handler reaches the caller of `publish`. No message comes again, delays are ignored, and a
-    subscriber that selects by SQL or a predicate receives every message of its topic. To test retries, delays,
-    selection and everything else that servers do, run the broker against `cometmq.testing.Cluster`.
+    It refuses the messages that a producer refuses. An exception of a handler reaches the caller of `publish`.
+    No message comes again, delays are ignored, and a subscriber that selects by SQL or a predicate receives every
+    message of its topic. To test retries, delays, selection and everything else that servers do, run the broker
+    against `cometmq.testing.Cluster`.
     """
 
     def create_publisher_fake_subscriber(
@@ -107,7 +108,7 @@ class _Deliveries(RocketMQProducer):
         raise SubscriberNotFound(f"no subscriber of {cmd.destination} selects the message")
 
     async def encoded(self, cmd: RocketMQPublishCommand, body: Any) -> Message:
-        """Return the message for one body. Raises the errors that a producer raises for messages that it does not send."""
+        """Return the message for one body. Raises IllegalArgumentError if a producer refuses such a message."""
         message = await super().encoded(cmd, body)
         self._checks.check(message)
         return message

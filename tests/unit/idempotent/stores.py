@@ -1,4 +1,4 @@
-"""Stores for the tests, and what starts programs that compete for the keys of one store."""
+"""Open stores for the tests, and start programs that compete for the keys of one store."""
 
 from __future__ import annotations
 

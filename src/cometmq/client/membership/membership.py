@@ -230,7 +230,7 @@ class Membership:
         return list(self._subscriptions.values())
 
     def warn_without_subscription(self, remedy: str) -> None:
-        """Log, the first time, that a member without subscriptions and assigned queues consumes nothing."""
+        """Warn once that the consumer consumes nothing, if it has neither subscriptions nor assigned queues."""
         if self._warned or self.manual or not all(map(is_retry_topic, self._subscriptions)):
             return
         self._warned = True

@@ -96,8 +96,8 @@ class ReceivedMessage(AcknowledgedMessage):
     async def dead_letter(self, reason: str | BaseException = "rejected") -> None:
         """Make the message a dead letter of the group at once, because no further delivery can succeed.
 
-        `reason` becomes its failure (`MessageExt.failure`): a text, cut to 128 bytes, becomes the type, and an
-        exception becomes the type and the text.
+        `reason` becomes its failure (`MessageExt.failure`). A text, cut to 128 bytes, becomes the failure's type; an
+        exception gives both its type and its text.
         """
         self._settle_as(DEAD_LETTER)
         try:

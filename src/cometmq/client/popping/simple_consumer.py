@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -59,6 +60,8 @@ log = get_logger(__name__)
 _POLL_S: Final = 20.0
 # The first delay of a retry, as brokers have it.
 _UNDECODABLE_DELAY_MS: Final = 10_000
+# So many reasons why no messages are received are logged once each.
+_MOST_REASONS: Final = 16
 
 
 @dataclass(repr=False, kw_only=True)
@@ -241,7 +244,8 @@ class SimpleConsumer(TracedClient):
     async def _lists(self) -> AsyncIterator[list[ReceivedMessage]]:
         instance = self._running()
         back_off = BackOff()
-        failure = ""
+        # Since the last answer. Brokers that are away fail in turn, each with a reason of its own.
+        logged: deque[str] = deque(maxlen=_MOST_REASONS)
         while self._runs_on(instance):
             try:
                 messages = await self.receive()
@@ -250,18 +254,18 @@ class SimpleConsumer(TracedClient):
                     return
                 if isinstance(error, ClientStateError):
                     raise
-                if str(error) != failure:  # not at each of its attempts
-                    failure = str(error)
+                if (reason := str(error)) not in logged:
+                    logged.append(reason)
                     log.warning(
                         "no messages are received, the consumer goes on trying",
                         group=self.group,
-                        reason=failure,
+                        reason=reason,
                     )
                 await back_off.wait()
                 continue
             back_off.reset()
-            if failure:
-                failure = ""
+            if logged:
+                logged.clear()
                 log.info("messages can be received again", group=self.group)
             if messages:
                 yield messages

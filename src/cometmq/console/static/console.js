@@ -39,9 +39,9 @@ async function refresh() {
 
 let showLive = () => {};
 
-// The answer takes a while, and the user may have begun to choose or to type meanwhile.
+// While the answer is under way, the user may begin to choose or to type.
 addEventListener("htmx:before:swap", (event) => {
-  if (!event.detail.ctx.request.headers["X-Refresh"] || !part() || !busy()) return;
+  if (!event.detail.ctx.request?.headers?.["X-Refresh"] || !part() || !busy()) return;
   event.preventDefault();
   showLive();
 });

@@ -148,10 +148,10 @@ class Batches:
         return waiting
 
     def commit_again(self) -> None:
-        """Commit for the group what is archived of each queue whose broker answered the last look.
+        """Commit the archived offsets for the group, of each queue whose broker answered the last look.
 
-        A broker keeps committed offsets in memory for some seconds. One that was killed within them goes
-        back to older ones, and maybe no further batch comes.
+        A broker keeps committed offsets in memory for some seconds. If it is killed meanwhile, it goes back to
+        older offsets, and maybe no further batch comes that commits newer ones.
         """
         self._commit_for_group(self._archived_offsets())
 

@@ -28,7 +28,7 @@ function print(event, fields) {
   process.stdout.write(`${JSON.stringify({ event, ...fields })}\n`);
 }
 
-// When the scenario is told to end.
+// Resolved when the line `end` comes.
 let end;
 let tellEnd = () => {};
 
