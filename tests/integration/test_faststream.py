@@ -158,6 +158,13 @@ async def test_a_dead_letter_has_the_exception_for_which_its_handler_rejected_it
     async def refuse(order: Order) -> None:
         raise RejectMessage
 
+    @broker.subscriber("orders", group="in-silence")
+    async def hide(order: Order) -> None:
+        try:
+            await fail()
+        except ValueError:
+            raise RejectMessage from None
+
     async with broker:
         await broker.start()
         await broker.publish(Order(id="O-1"), "orders")
@@ -165,8 +172,9 @@ async def test_a_dead_letter_has_the_exception_for_which_its_handler_rejected_it
     for group in ("by-hand", "by-raising"):
         [letter] = await cometmq_cluster.dead_letters(group)
         assert letter.failure[:2] == ("ValueError", "no such article")
-    [letter] = await cometmq_cluster.dead_letters("for-nothing")
-    assert letter.failure[:2] == ("rejected", "")
+    for group in ("for-nothing", "in-silence"):
+        [letter] = await cometmq_cluster.dead_letters(group)
+        assert letter.failure[:2] == ("rejected", "")
 
 
 async def test_bodies_that_do_not_validate_come_again_and_disturb_no_others(

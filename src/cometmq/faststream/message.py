@@ -73,7 +73,8 @@ def _handled() -> BaseException | None:
     """
     error = sys.exc_info()[1]
     if isinstance(error, HandlerException):
-        error = error.__cause__ or error.__context__
+        # `raise RejectMessage from None` hides it.
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return error
 
 
