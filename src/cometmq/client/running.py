@@ -109,17 +109,17 @@ class Lifecycle(NamesOptions, ABC, Generic[RunningT]):
             and self._generation != PROCESS.generation
         )
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Forget the instance and the loop, which has ended or, in a forked child, is the parent's."""
         PROCESS.keep((self._instance, self._loop))
         self._instance = None
         self._state = _State.CLOSED
 
     def close_unstarted(self) -> None:
-        """Close a client that does not run in this process: it was never started, or the parent
-        process started it. Does nothing to a closed client."""
-        if self._inherited:
-            self.abandon()
+        """Close a client that does not run in this process: it was never started, the parent process
+        started it, or its loop has ended. Does nothing to a closed client."""
+        if self._inherited or (self._loop is not None and self._loop.is_closed()):
+            self._abandon()
             return
         assert self._instance is None, "a running client is closed by close()"
         self._state = _State.CLOSED

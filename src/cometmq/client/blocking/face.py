@@ -119,14 +119,11 @@ class BlockingFace(NamesOptions):
 
     def close(self) -> None:
         thread = self._thread
-        if thread is None or thread.inherited:
+        # Without a start, in a fork, and at the interpreter's end.
+        if thread is None or not thread.running:
             PROCESS.keep(thread)
             self._thread = None
             self._client.close_unstarted()
-            return
-        if not thread.running:  # at the interpreter's end, after `end`
-            self._thread = None
-            self._client.abandon()
             return
         if self._is_closing:
             return

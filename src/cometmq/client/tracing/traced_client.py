@@ -84,6 +84,6 @@ class TracedClient(AsyncClient):
         await tracer.close()
         await release_instance(self._trace_instance)
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         PROCESS.keep(self._tracer)
-        super().abandon()
+        super()._abandon()
