@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -99,12 +100,18 @@ def test_the_state_files_are_there_again_after_their_directory_was_removed(tmp_p
     names = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
     with broker(tmp_path) as (server, said):
         assert sent(server, 1) == 1
-        eventually(lambda: all((config / name).exists() for name in names))
-        # At once: a broker that writes meanwhile would fill what is being emptied.
-        config.rename(tmp_path / "first")
-        eventually(lambda: all((config / name).exists() for name in names))
-        assert lines(said, "state file is missing and is written again")
-        config.rename(tmp_path / "second")
+        removals = count()
+
+        def is_named() -> bool:
+            eventually(lambda: all((config / name).exists() for name in names))
+            # At once: a broker that writes meanwhile would fill what is being emptied.
+            config.rename(tmp_path / f"gone-{next(removals)}")
+            eventually(lambda: all((config / name).exists() for name in names))
+            return bool(lines(said, "state file is missing and is written again"))
+
+        # The broker names only a file that it has seen there, and it may not have looked yet.
+        eventually(is_named)
+        config.rename(tmp_path / "last")
         assert server.stop() == 0
     assert all((config / name).exists() for name in names)
     assert "t" in json.loads((config / "topics.json").read_text())["topicConfigTable"]
