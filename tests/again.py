@@ -8,9 +8,9 @@ again. At the end
 
 runs these tests again, one test function after the other, each in a process of its own, with the interpreter,
 the settings and the options that it had. The failed cases of one function run together, because they often
-fail together: they share a server, for example. The program ends with 1 if one fails again, or is in `tests/unsteady.toml`, the list of
-tests that are known to be unsteady. DIRECTORY/TEST/first.txt and second.txt are what the two tries said, and
-DIRECTORY/closing.txt is what the last lines of CI say.
+fail together: they share a server, for example. The program ends with 1 if one fails again, or is in
+`tests/unsteady.toml`, the list of tests that are known to be unsteady. DIRECTORY/TEST/first.txt and second.txt
+are what the two tries said, and DIRECTORY/closing.txt is what the last lines of CI say.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def function_of(node_id: str) -> str:
 
 
 class SecondTry:
-    """Try the cases of a test function that failed once again, alone."""
+    """The failed cases of one test function, which run a second time while nothing else does."""
 
     def __init__(self, invocation: Invocation, function: str, directory: Path) -> None:
         self.cases = [one for one in invocation.failures if function_of(one) == function]

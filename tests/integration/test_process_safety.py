@@ -97,7 +97,7 @@ def test_an_interpreter_ends_with_blocking_clients_open_and_warns(
 
 
 def test_clients_can_be_closed_by_functions_of_atexit(namesrv: str) -> None:
-    """Those registered before the import run after the loop thread has ended."""
+    """Functions that a program registers before the import run after the loop thread has ended."""
     program = f"""
 import atexit, sys
 

@@ -286,8 +286,7 @@ _TOKENS = [
 ]
 
 
-# A hunt draws others: `make hunt`.
-@settings(max_examples=500)
+@settings(max_examples=2_000)
 @given(st.lists(st.sampled_from(_TOKENS), min_size=1, max_size=14).map(b"".join))
 def test_short_bodies_are_read_as_long_ones(body: bytes) -> None:
     assert quoted(json_short_keys.quote_short_keys, body) == quoted(json_keys.quote_keys, body)

@@ -60,7 +60,7 @@ log = get_logger(__name__)
 _POLL_S: Final = 20.0
 # The first delay of a retry, as brokers have it.
 _UNDECODABLE_DELAY_MS: Final = 10_000
-# So many reasons why no messages are received are logged once each.
+# An iteration logs each of this many latest reasons of failed calls once.
 _MOST_REASONS: Final = 16
 
 
