@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.source_trees import nodes_of
 
 SOURCE: Final = Path(__file__).parents[2] / "src"
 # Modules that run programs, run code, import by name, or make objects of bytes.
@@ -136,7 +137,7 @@ ALLOWED: Final = {
 
 def found_in(path: Path) -> Iterator[str]:
     """Yield the names of what a module can run code with."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (each.name.split(".")[0] for each in node.names if _is_module(each.name))
         elif isinstance(node, ast.ImportFrom):

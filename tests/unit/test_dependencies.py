@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.source_trees import nodes_of
 from tests.waits import PROCESS_WAIT_S
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +58,7 @@ ELSEWHERE_MISSING = ("fcntl", "grp", "pwd", "resource", "termios", "uvloop")
 def imported_by(directory: Path) -> set[str]:
     found = set()
     for path in directory.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import):
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:

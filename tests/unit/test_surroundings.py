@@ -7,10 +7,12 @@ one seed. The check names every use; those that are still to go stand in `LEFT`.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.source_trees import nodes_of
 
 SOURCE: Final = Path(__file__).parents[2] / "src" / "cometmq"
 
@@ -80,12 +82,11 @@ LOOP_METHODS: Final = frozenset(
 LEFT: Final[dict[str, str]] = {}
 
 
-def uses(code: str) -> set[str]:
-    """Return the full names of what `code` asks the machine for."""
-    tree = ast.parse(code)
-    names = _imported(tree)
+def uses(nodes: Sequence[ast.AST]) -> set[str]:
+    """Return the full names of what a module, given by its nodes, asks the machine for."""
+    names = _imported(nodes)
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr in LOOP_METHODS:
             found.add(f"loop.{node.attr}")
         if isinstance(node, ast.Attribute | ast.Name) and (name := _full_name(node, names)):
@@ -97,10 +98,10 @@ def uses(code: str) -> set[str]:
     return {name for name in found if _is_forbidden(name)}
 
 
-def _imported(tree: ast.AST) -> dict[str, str]:
+def _imported(nodes: Sequence[ast.AST]) -> dict[str, str]:
     """Return what each imported name stands for, wherever in the module it is imported."""
     names = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
@@ -156,7 +157,7 @@ def used_by_rooms() -> dict[str, set[str]]:
     """Return what each module outside of MEETING uses, by its short name."""
     found: dict[str, set[str]] = {}
     for path in sorted(set(SOURCE.rglob("*.py")) - {REFUSING}):
-        if path.relative_to(SOURCE).parts[0] not in MEETING and (used := uses(path.read_text())):
+        if path.relative_to(SOURCE).parts[0] not in MEETING and (used := uses(nodes_of(path))):
             found.setdefault(short_name(path), set()).update(used)
     return found
 
@@ -198,7 +199,7 @@ def test_no_other_room_asks_for_time_randomness_or_connections() -> None:
     ],
 )
 def test_the_check_finds_what_asks_the_machine(code: str, name: str) -> None:
-    assert name in uses(code)
+    assert name in uses(tuple(ast.walk(ast.parse(code))))
 
 
 @pytest.mark.parametrize(
@@ -218,4 +219,4 @@ def test_the_check_finds_what_asks_the_machine(code: str, name: str) -> None:
     ],
 )
 def test_the_check_lets_pass_what_asks_nobody(code: str) -> None:
-    assert uses(code) == set()
+    assert uses(tuple(ast.walk(ast.parse(code)))) == set()

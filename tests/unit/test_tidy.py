@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.private_uses import REASONS, private_uses
+from tests.source_trees import nodes_of, tree_of
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
@@ -76,11 +77,6 @@ def markdown_files() -> list[Path]:
 
 
 @functools.cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-@functools.cache
 def divided(path: Path) -> tuple[tuple[tuple[int, str], ...], str]:
     """The comments and triple-quoted texts of a file with their lines, and what is left: its code.
 
@@ -135,21 +131,26 @@ def classes() -> dict[str, list[Path]]:
     return found
 
 
+@functools.cache
+def words_of_class(name: str) -> tuple[frozenset[str], frozenset[str]]:
+    """All words of our classes of that name, and those of their bases."""
+    words: set[str] = set()
+    bases: set[str] = set()
+    for path in classes()[name]:
+        for node in nodes_of(path):
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                words.update(re.findall(r"\w+", ast.unparse(node)))
+                bases.update(*(re.findall(r"\w+", ast.unparse(base)) for base in node.bases))
+    return frozenset(words), frozenset(bases)
+
+
 def has_attribute(name: str, attribute: str) -> bool:
     """Whether class `name` is not ours, or one of that name has it or inherits it."""
     if name not in classes():
         return True
-    nodes = [
-        node
-        for path in classes()[name]
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.ClassDef) and node.name == name
-    ]
-    if any(re.search(rf"\b{attribute}\b", ast.unparse(node)) for node in nodes):
+    words, bases = words_of_class(name)
+    if attribute in words:
         return True
-    bases = {
-        base for node in nodes for b in node.bases for base in re.findall(r"\w+", ast.unparse(b))
-    }
     return any(has_attribute(base, attribute) for base in bases - {name} if base in classes())
 
 
@@ -175,7 +176,7 @@ def all_files() -> tuple[Path, ...]:
 
 def defines(path: Path, dotted: str) -> bool:
     """Whether a file has the function, class, method or constant `dotted`."""
-    body: list[ast.stmt] = tree(path).body
+    body: list[ast.stmt] = tree_of(path).body
     for part in dotted.split("."):
         for node in body:
             named = getattr(node, "name", None) == part or (
@@ -356,7 +357,7 @@ def test_a_long_module_says_why_it_is_not_divided() -> None:
     faults = []
     for path in python_files("src"):
         lines = len(path.read_text().splitlines())
-        says = LENGTH_REASON in " ".join((ast.get_docstring(tree(path)) or "").split())
+        says = LENGTH_REASON in " ".join((ast.get_docstring(tree_of(path)) or "").split())
         if lines > MODULE_LINES and not says:
             faults.append(f"{path.relative_to(ROOT)}: {lines} lines and no {LENGTH_REASON!r}")
     assert not faults, "\n".join(faults)
@@ -385,7 +386,7 @@ def test_no_function_is_longer_than_it_should_be_without_a_reason() -> None:
     found = {
         f"{path.relative_to(PACKAGE)}:{name}": lines
         for path in python_files("src/cometmq")
-        for name, lines in long_functions(tree(path), FUNCTION_LINES)
+        for name, lines in long_functions(tree_of(path), FUNCTION_LINES)
     }
     assert found.keys() == LONGER_FUNCTIONS.keys(), found
 
@@ -410,7 +411,7 @@ def options() -> Iterator[tuple[Path, str, str]]:
     for path in python_files("src"):
         if path.parent.name == "model" or not OPTIONS.search(path.read_text()):
             continue
-        for node in ast.walk(tree(path)):
+        for node in nodes_of(path):
             if not isinstance(node, ast.ClassDef):
                 continue
             if not OPTIONS.search(f"class {node.name}("):

@@ -7,6 +7,8 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.source_trees import nodes_of, tree_of
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 
@@ -23,18 +25,20 @@ def dotted(path: Path) -> str:
     return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
 
 
+def is_python(path: Path) -> bool:
+    return path.read_text().startswith("#!/usr/bin/env python")
+
+
 @functools.cache
 def trees() -> dict[Path, ast.Module]:
     """All our programs and stubs, tests left out."""
     found = {}
     for folder in ("src", "scripts", "benchmarks", "examples"):
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in (".py", ".pyi"):
-                found[path] = ast.parse(path.read_text())
-            elif path.suffix == "" and path.is_file() and path.parent.name == "scripts":
-                text = path.read_text()
-                if text.startswith("#!/usr/bin/env python"):
-                    found[path] = ast.parse(text)
+            if path.suffix in (".py", ".pyi") or (
+                path.parent.name == "scripts" and path.is_file() and is_python(path)
+            ):
+                found[path] = tree_of(path)
     return found
 
 
@@ -45,8 +49,8 @@ def uses() -> tuple[set[tuple[str, str]], set[str]]:
     The latter are those of `requests.SEND_MESSAGE`, and texts that are names, for `getattr` and tables.
     """
     imported, dotted_names = set(), set()
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path in trees():
+        for node in nodes_of(path):
             if isinstance(node, ast.Attribute):
                 dotted_names.add(node.attr)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
