@@ -10,14 +10,13 @@ A shell that runs something in the background has it ignore SIGINT, and all that
 that interrupt a process would wait for its end in vain, so SIGINT is what it is in the foreground.
 
 The examples are the same in every run, so that a run says something about the change that it is for;
-COMETMQ_EXPLORE=1 draws new ones. None is refused for its time: a machine that is busy with something
+COMETMQ_EXPLORE=1 draws new ones, and three times as many. None is refused for its time: a machine that is busy with something
 else proves nothing. `tests.seeds` says the same of what the tests themselves draw.
 """
 
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import tempfile
 from collections.abc import Iterator, MutableMapping
@@ -30,7 +29,7 @@ from hypothesis import HealthCheck, settings
 from tests import again, temporary
 from tests.pace import paced_limit_s
 from tests.real_sleeps import watch_asyncio
-from tests.seeds import draw_fresh_seeds, drawn_seeds
+from tests.seeds import draw_fresh_seeds, drawn_seeds, examples, is_exploring
 
 temporary.begin()
 
@@ -41,7 +40,8 @@ _ROOMS = [Path(__file__).parent / name for name in ("unit", "integration", "simu
 settings.register_profile(
     "unhurried",
     deadline=None,
-    derandomize=os.environ.get("COMETMQ_EXPLORE") != "1",
+    max_examples=examples(100),
+    derandomize=not is_exploring(),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")

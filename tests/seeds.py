@@ -19,6 +19,19 @@ _END: Final = 1 << 32
 _drawn: dict[str, int] = {}
 
 
+def is_exploring() -> bool:
+    """Return whether hypothesis draws new examples (COMETMQ_EXPLORE=1), as hunts do."""
+    return os.environ.get("COMETMQ_EXPLORE") == "1"
+
+
+def examples(count: int) -> int:
+    """Return how many examples hypothesis draws: all `count` where they are new, else a third of them.
+
+    The same examples in each run say little that a third of them does not say.
+    """
+    return count if is_exploring() else -(-count // 3)
+
+
 def draw_fresh_seeds() -> None:
     """Put a number in the place of each `fresh`.
 

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
+from tests.seeds import examples
 
 from cometmq.spark.ranges.pushdown import Bounds
 
@@ -58,7 +59,7 @@ def holds(found: Any, row: dict[str, Any]) -> bool:
     return bool(TESTS[type(found)](row[found.attribute[0]], found.value))
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(st.lists(filters(), max_size=4), rows)
 def test_what_the_filters_let_pass_is_looked_at(given: list[Any], row: dict[str, Any]) -> None:
     bounds = Bounds().within(given)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.spark.rows import row_of, rows_of
 
 from cometmq.protocol.messages.ids import pack_host
@@ -83,13 +84,13 @@ records = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(records, min_size=1, max_size=20))
 def test_every_column_says_what_the_record_says(parts: list[bytes]) -> None:
     check(b"".join(parts))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(records, min_size=1, max_size=5).map(b"".join),
     st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), max_size=6),

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 
 from cometmq.spark.ranges.pushdown import Bounds
 from cometmq.spark.ranges.splitting import FEW_MESSAGES, MANY, Several, grouped, parts_of, split
@@ -33,7 +34,7 @@ def written(
     return QueueFiles("t", 0, tuple(paths))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     placeholders=st.integers(0, 7),
     count=st.integers(0, 25),

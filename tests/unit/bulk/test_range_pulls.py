@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.unit.bulk.fake_broker import QUEUE, FakeBroker, offsets_in
 
 from cometmq.bulk.range_pulls import Chunk, Missing, RangePulls
@@ -32,7 +33,7 @@ async def read(broker: Any, start: int, end: int, patience_s: float = 0.0) -> li
         await pulls.close()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     low=st.integers(0, 100),
     length=st.integers(0, 2500),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.unit.bulk.fake_broker import CODES, QUEUE, RECORD_BYTES, FakeBroker, offsets_in
 from tests.waits import WAIT_S
 
@@ -185,7 +186,7 @@ async def test_a_peer_that_leaves_at_once_is_not_waited_for(
     assert offsets_in(chunks) == list(range(100))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     low=st.integers(0, 100),
     length=st.integers(0, 2500),

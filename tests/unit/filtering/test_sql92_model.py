@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 
 from cometmq.filtering.sql92 import compile_sql
 
@@ -180,7 +181,7 @@ def compared(node: Node, message: Message) -> bool | None:
     raise AssertionError(node.kind)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(EXPRESSIONS, st.lists(MESSAGES, min_size=1, max_size=4))
 def test_an_independent_evaluator_selects_the_same(node: Node, messages: list[Message]) -> None:
     condition = compile_sql(node.text)
@@ -192,7 +193,7 @@ def test_an_independent_evaluator_selects_the_same(node: Node, messages: list[Me
         assert condition(message) is wanted, (node.text, message)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(EXPRESSIONS, MESSAGES, st.randoms())
 def test_case_blanks_and_comments_mean_nothing(node: Node, message: Message, random: Any) -> None:
     plain = compile_sql(node.text)(message)

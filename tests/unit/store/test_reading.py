@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 
 from cometmq.errors import StoreLockedError
 from cometmq.protocol.messages.properties import decode_properties
@@ -131,7 +132,7 @@ properties_texts = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(properties_texts, min_size=1, max_size=5))
 def test_one_property_and_all_properties_are_read_alike(written: list[str]) -> None:
     window = b"".join(map(record_with, written))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 
 from cometmq.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from cometmq.protocol.messages.record import MAGIC_BLANK, encode_record
@@ -152,7 +153,7 @@ def found_in_batches(
     return records, scan.end, scan.reason
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     messages=MESSAGES,
     damage=DAMAGE,
@@ -239,7 +240,7 @@ def assert_same_units(
             assert behind
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     messages=MESSAGES,
     fill_gaps=st.booleans(),

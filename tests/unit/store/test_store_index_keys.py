@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.unit.store.index_model import key_hash, keys_of
 
 from cometmq.protocol.messages.record import MAGIC_BLANK, decode_records, encode_record
@@ -59,7 +60,7 @@ def found_in(window: bytearray, base: int) -> tuple[list[tuple[int, int, int]], 
     return list(zip(*columns, strict=True)), consumed
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(RECORDS, st.integers(0, 1 << 40))
 def test_all_keys_are_found(records: Records, base: int) -> None:
     window = window_of(records, base)
@@ -78,7 +79,7 @@ def test_a_window_that_ends_in_a_record(records: Records, data: st.DataObject) -
     assert consumed == len(whole) or consumed + next(rest).total_size > len(window)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(RECORDS, st.data())
 def test_damage_ends_the_window_or_spoils_one_record(records: Records, data: st.DataObject) -> None:
     window = window_of(records, 77)
