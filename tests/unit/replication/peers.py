@@ -15,7 +15,7 @@ from cometmq.replication.slave import ReplicationSlave
 from cometmq.replication.slave_connection import SlaveConnection
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.sockets.network import TCP_NETWORK
-from cometmq.runtime.workers import THREADS
+from cometmq.runtime.workers import THREADS, Workers
 from cometmq.store.files.disk import Disk
 from cometmq.store.store import MessageStore
 from cometmq.tls.server import ServerTls
@@ -109,14 +109,18 @@ class Master:
 
 
 def new_master(
-    store: MessageStore, *, tls: ServerTls | None = None, **settings: Any
+    store: MessageStore,
+    *,
+    tls: ServerTls | None = None,
+    workers: Workers = THREADS,
+    **settings: Any,
 ) -> ReplicationMaster:
     return ReplicationMaster(
         store,
         ReplicationConfig(**settings),
         host="127.0.0.1",
         network=TCP_NETWORK,
-        workers=THREADS,
+        workers=workers,
         disk=Disk(),
         tls=tls,
     )

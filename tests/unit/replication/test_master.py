@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.certificates import Authority, client_hello
 from tests.cleaning import remove_first
+from tests.simulated import SimulatedWorkers
 from tests.unit.replication.peers import Slave, new_master
 from tests.unit.store.store_box import Box, put
 from tests.waits import WAIT_S, until
@@ -22,6 +23,7 @@ from cometmq.replication.admission import MOST_UNKNOWN, SlaveAdmission
 from cometmq.replication.master import ReplicationMaster
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.store.store import MessageStore
+from cometmq.testing import virtual
 from cometmq.tls.config import TlsConfig
 from cometmq.tls.server import ServerTls
 
@@ -34,7 +36,14 @@ def logged() -> Iterator[list[Any]]:
         yield lines
 
 
-def scene(path: Path, play: Play, *, messages: int = 5, **settings: Any) -> None:
+def scene(
+    path: Path,
+    play: Play,
+    run_loop: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
+    *,
+    messages: int = 5,
+    **settings: Any,
+) -> None:
     box = Box(path, **settings.pop("store", {}))
     store = box.open()
     for number in range(messages):
@@ -46,7 +55,7 @@ def scene(path: Path, play: Play, *, messages: int = 5, **settings: Any) -> None
         await master.close()
         master.release()
 
-    asyncio.run(run())
+    run_loop(run())
     box.close()
 
 
@@ -314,7 +323,8 @@ def test_a_silent_slave_is_given_up_and_one_that_only_reports_is_not(tmp_path: P
         assert lively.frames
         assert set(lively.frames) == {(end, 0)}, "only heartbeats"
 
-    scene(tmp_path, play, ha_housekeeping_interval=700, ha_send_heartbeat_interval=30)
+    settings = {"ha_housekeeping_interval": 700, "ha_send_heartbeat_interval": 30}
+    scene(tmp_path, play, virtual.run, workers=SimulatedWorkers(), **settings)
 
 
 class Guests:
