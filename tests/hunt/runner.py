@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.hunt.kinds import ROOT, Attempt, Kind, replay
+from tests.pace import paced_limit_s
 
 # All processes of an attempt have it in their environment, however they were started.
 MARK: Final = "COMETMQ_HUNT"
@@ -164,12 +165,13 @@ class Hunt:
     def _attempt(self, kind: Kind, attempt: Attempt, name: str) -> None:
         output = self._directory / f"{name}.txt"
         began_s = time.monotonic()
-        limit_s = min(kind.limit_s, self._ends_s - began_s + LATE_S)
+        longest_s = paced_limit_s(kind.limit_s)
+        limit_s = min(longest_s, self._ends_s - began_s + LATE_S)
         status = run(attempt, output, limit_s, self._stop)
         took_s = time.monotonic() - began_s
         if status is not None:
             result = PASSED if status == 0 else FAILED
-        elif limit_s < kind.limit_s or self._stop.is_set():
+        elif limit_s < longest_s or self._stop.is_set():
             result = ENDED
         else:
             result = HANGS
@@ -193,7 +195,7 @@ class Hunt:
         if shorter is None or self._stop.is_set():
             return
         cut = output.with_suffix(".cut.txt")
-        run(shorter, cut, kind.limit_s, self._stop)
+        run(shorter, cut, paced_limit_s(kind.limit_s), self._stop)
         files = [line for line in cut.read_text().splitlines() if "--schedule" in line]
         self._say("\n".join(["Cut short, replay it by", *files]) if files else f"Not cut: {cut}")
 
