@@ -116,12 +116,22 @@ async def test_an_acknowledged_message_moves_the_groups_offset(tmp_path: Path) -
         assert (await ack(client, messages[0])).code == 0
 
 
-async def test_what_is_not_acknowledged_comes_again_from_the_retry_topic(tmp_path: Path) -> None:
+async def test_what_is_not_acknowledged_comes_again_from_the_retry_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(tmp_path) as broker:
         client = Client(broker)
         await fill(client, 3, queueId=1)
+        read, is_acknowledged = broker.pops.revival._read, asyncio.Event()
+
+        async def read_then(*args: Any) -> Any:
+            await is_acknowledged.wait()  # which a busy machine may do too late
+            return await read(*args)
+
+        monkeypatch.setattr(broker.pops.revival, "_read", read_then)
         first = await pop(client, queueId=1, invisibleTime=SHORT)
         await ack(client, first[1])
+        is_acknowledged.set()
         await until(lambda: broker.pops.revival.revived_count == 2)
         found = await pop(client)
         assert sorted(each.body for each in found) == [b"0", b"2"]
@@ -680,7 +690,6 @@ async def test_a_retry_topic_that_cannot_be_written_down_delays_what_comes_again
     async with running(tmp_path) as broker:
         client = Client(broker)
         await fill(client, 1)
-        await pop(client, invisibleTime=SHORT)
         monkeypatch.setattr(TopicManager, "written", fails_twice)
         is_written = TopicManager.is_written
         monkeypatch.setattr(
@@ -688,6 +697,7 @@ async def test_a_retry_topic_that_cannot_be_written_down_delays_what_comes_again
             "is_written",
             lambda self, name: (name != RETRY or len(failed) > 1) and is_written(self, name),
         )
+        await pop(client, invisibleTime=SHORT)
         (message,) = await again(client)
         assert message.record.reconsume_times == 1
         assert len(failed) == 2
