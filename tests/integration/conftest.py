@@ -18,9 +18,8 @@ from tests.integration.fixtures import (
     parametrize_faces,
     real_cluster,
 )
-from tests.waits import WAIT_S
+from tests.integration.patience import be_thorough
 
-from cometmq.broker.storage import indexing
 from cometmq.client.membership import offset_store
 from cometmq.client.pulling import puller
 
@@ -62,13 +61,9 @@ def requests_of_a_connection_served_in_order() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def queries_of_the_whole_index() -> Iterator[None]:
-    """Have a broker of this process index all that it has before it answers a query.
-
-    Otherwise it indexes for a second at most, which a busy machine may not have had for it, and the answer
-    lacks the newest messages.
-    """
+    """Have the module's brokers answer queries as `be_thorough` says."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexing, "_CATCH_UP_LIMIT_S", WAIT_S)
+        be_thorough(patch.setattr)
         yield
 
 
