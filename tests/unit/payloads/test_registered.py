@@ -187,7 +187,7 @@ async def test_a_registry_that_says_nothing_is_left_after_the_timeout(
     asked = SchemaRegistry(server.url, timeout_ms=50)
     with pytest.raises(SchemaRegistryError, match=r"does not answer"):
         await asked.schema(1)
-    nobody = SchemaRegistry("http://127.0.0.1:1", timeout_ms=int(WAIT_S * 1000))
+    nobody = SchemaRegistry("http://127.0.0.1:1", timeout_ms=600_000)
     with pytest.raises(SchemaRegistryError, match="ConnectionRefusedError") as caught:
         await nobody.schema(1)
     assert caught.value.retriable
