@@ -142,6 +142,11 @@ def _threads() -> None:
     _blocking(threading.Thread, "run", 0, 0, 0.05)
 
 
+# A busy machine lets a process stand still for a second, though seldom.
+_STALLS_US = (20_000, 80_000, 250_000, 1_000_000)
+_STALL_WEIGHTS = (4, 3, 2, 1)
+
+
 def _stalls() -> None:
     # Called so, a function of C keeps the interpreter lock.
     pause_us = ctypes.PyDLL(None).usleep
@@ -149,7 +154,7 @@ def _stalls() -> None:
     def stall() -> None:
         while True:
             time.sleep(_chance().uniform(0, 0.4))
-            pause_us(_chance().choice((20_000, 80_000, 250_000)))
+            pause_us(_chance().choices(_STALLS_US, _STALL_WEIGHTS)[0])
 
     threading.Thread(target=stall, daemon=True).start()
 

@@ -96,6 +96,7 @@ REASONS: Final[dict[str, tuple[str, frozenset[str]]]] = {
             "_places_of _producers",
             "counts what is looked up; nobody sees what was forgotten",
         ),
+        ("unit/broker/test_pops.py", "_read", "what comes again waits until the test has gone on"),
         ("unit/broker/test_pops_reported.py", "_read", "a request comes while a thread reads"),
         (
             "unit/broker/test_transactions.py",

@@ -81,9 +81,9 @@ class Hunt:
     def run(self, lanes: int, tick: Callable[[], None] = lambda: None) -> bool:
         """Hunt with so many lanes; return whether nothing failed. `tick` is called now and then."""
         threads = [threading.Thread(target=self._lane, name=f"lane-{n}") for n in range(lanes)]
-        for thread in threads:
-            thread.start()
         try:
+            for thread in threads:
+                thread.start()
             while any(thread.is_alive() for thread in threads):
                 tick()
                 time.sleep(_LOOK_S)
@@ -91,7 +91,8 @@ class Hunt:
             # Also when the user interrupts: no process is left behind.
             self._stop.set()
             for thread in threads:
-                thread.join()
+                if thread.ident is not None:  # the interrupt may have come before all had begun
+                    thread.join()
         return self.failures() == 0
 
     def stop(self) -> None:

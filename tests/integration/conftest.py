@@ -18,6 +18,7 @@ from tests.integration.fixtures import (
     parametrize_faces,
     real_cluster,
 )
+from tests.integration.patience import be_thorough
 
 from cometmq.client.membership import offset_store
 from cometmq.client.pulling import puller
@@ -55,6 +56,14 @@ def requests_of_a_connection_served_in_order() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(puller, "PULL_SERVED_S", SERVED_S)
         patch.setattr(offset_store, "COMMIT_SERVED_S", SERVED_S)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def queries_of_the_whole_index() -> Iterator[None]:
+    """Have the module's brokers answer queries as `be_thorough` says."""
+    with pytest.MonkeyPatch.context() as patch:
+        be_thorough(patch.setattr)
         yield
 
 

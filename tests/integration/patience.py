@@ -1,4 +1,4 @@
-"""Have clients of this process wait for answers for as long as a busy machine may take.
+"""Have clients and brokers of this process take as long for answers as a busy machine may need.
 
 Tests do this to their own process, and to the processes in which they run a page's programs. Tests that
 look for a client's periodic reports make these come soon.
@@ -13,6 +13,7 @@ from typing import Any
 from tests.waits import SEND_WAIT_MS, WAIT_S
 
 from cometmq.admin.client import AdminOptions
+from cometmq.broker.storage import indexing
 from cometmq.client.cluster import broker_api, namesrv_api
 from cometmq.client.consuming import push_member
 from cometmq.client.consuming.listeners import send_back
@@ -56,6 +57,15 @@ def be_patient(
     for options, name in _OPTIONS:
         # The values of options that are not given, as the class's constructor keeps them.
         set_item(vars(options)["__init__"].__kwdefaults__, name, SEND_WAIT_MS)
+
+
+def be_thorough(set_attribute: Callable[[Any, str, Any], None]) -> None:
+    """Have brokers of this process index all that they have before they answer a query.
+
+    Otherwise they index for a second at most. A busy machine may not get so far in it, and the answer lacks
+    the newest messages.
+    """
+    set_attribute(indexing, "_CATCH_UP_LIMIT_S", WAIT_S)
 
 
 # Stands for the five seconds between two commits, or two loads of traces.

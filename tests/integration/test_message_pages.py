@@ -173,7 +173,7 @@ def test_a_page_reads_no_more_than_its_bound_and_goes_on_from_there(
 
 
 def test_a_broker_that_is_away_hides_only_its_own_messages(name: str) -> None:
-    with Cluster(brokers=2) as cluster, AdminClient(cluster.namesrv, timeout_ms=1000) as admin:
+    with Cluster(brokers=2) as cluster, AdminClient(cluster.namesrv) as admin:
         with Producer("pages", namesrv=cluster.namesrv) as producer:
             send(producer, admin, name, 20)
             whole = admin.messages.page(name)

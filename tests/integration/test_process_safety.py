@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.waits import WAIT_S
+from tests.waits import PROCESS_WAIT_S, WAIT_S
 
 import cometmq
 import cometmq.aio
@@ -114,7 +114,7 @@ atexit.register(clients[0].close)
         [sys.executable, "-W", "always::ResourceWarning", "-c", program],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=PROCESS_WAIT_S,
         cwd=ROOT,
         check=False,
     )

@@ -142,12 +142,13 @@ async def test_a_client_that_does_not_trust_the_certificate_is_not_served(
         async with GrpcClient(f"localhost:{proxy.port}", other) as client:
             with pytest.raises(grpc.aio.AioRpcError) as failure:
                 await client.route(timeout_s=2)
+            assert proxy.tls is not None
+            outcomes = proxy.tls.handshakes.outcomes
+            await until(lambda: outcomes["failed"] > 0)
         assert failure.value.code() in (
             grpc.StatusCode.UNAVAILABLE,
             grpc.StatusCode.DEADLINE_EXCEEDED,
         )
-        assert proxy.tls is not None
-        assert proxy.tls.handshakes.outcomes["failed"] > 0
         async with GrpcClient(f"localhost:{proxy.port}", certificates.trusted) as client:
             assert await client.route() == wire.TOPIC_NOT_FOUND
 
@@ -159,8 +160,9 @@ async def test_an_enforcing_port_refuses_plain_text(
         async with GrpcClient(f"127.0.0.1:{proxy.port}") as plain:
             with pytest.raises(grpc.aio.AioRpcError):
                 await plain.route(timeout_s=2)
-        assert proxy.tls is not None
-        assert proxy.tls.handshakes.outcomes["plain_refused"] > 0
+            assert proxy.tls is not None
+            outcomes = proxy.tls.handshakes.outcomes
+            await until(lambda: outcomes["plain_refused"] > 0)
         async with GrpcClient(f"localhost:{proxy.port}", certificates.trusted) as encrypted:
             assert await encrypted.route() == wire.TOPIC_NOT_FOUND
 
@@ -353,7 +355,8 @@ async def test_limits_count_the_clients_of_a_balancer(cluster: Cluster) -> None:
         assert await second.route() == wire.TOPIC_NOT_FOUND
         with pytest.raises(grpc.aio.AioRpcError):
             await third.route(timeout_s=1)
-        assert proxy.limit_hits.counts["maxConnectionsPerAddress"] > 0
+        # The call may be over before this process, if it stands still, sees its connection.
+        await until(lambda: proxy.limit_hits.counts["maxConnectionsPerAddress"] > 0)
 
 
 async def test_a_balancers_own_check_keeps_its_address(cluster: Cluster) -> None:
@@ -462,7 +465,8 @@ async def _check_refusal(proxy: Proxy, limit: str) -> None:
         async with GrpcClient(target) as third:
             with pytest.raises(grpc.aio.AioRpcError):
                 await third.route(timeout_s=1)
-        assert proxy.limit_hits.counts[limit] > 0
+            # The call may be over before this process, if it stands still, sees its connection.
+            await until(lambda: proxy.limit_hits.counts[limit] > 0)
         assert await first.route() == wire.TOPIC_NOT_FOUND
     await until(lambda: proxy.front.open_count == 0)
     async with GrpcClient(target) as fourth:

@@ -4,10 +4,19 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.patience import be_thorough
 from tests.unit.broker.broker_box import HOST, Client, running
 from tests.unit.broker.delay_box import DelayBox
 
 from cometmq.broker.server import Broker
+
+
+@pytest.fixture(autouse=True, scope="module")
+def queries_of_the_whole_index() -> Iterator[None]:
+    """Have the module's brokers answer queries as `be_thorough` says."""
+    with pytest.MonkeyPatch.context() as patch:
+        be_thorough(patch.setattr)
+        yield
 
 
 @pytest.fixture

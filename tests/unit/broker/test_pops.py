@@ -38,6 +38,7 @@ from cometmq.broker.pop import revival
 from cometmq.broker.pop import state as pop_state
 from cometmq.broker.pop.changes import Hidden, Moved
 from cometmq.broker.refusal import Refused
+from cometmq.broker.server import Broker
 from cometmq.broker.topics.topics import TopicManager
 from cometmq.errors import StoreFullError
 from cometmq.model import names
@@ -116,12 +117,28 @@ async def test_an_acknowledged_message_moves_the_groups_offset(tmp_path: Path) -
         assert (await ack(client, messages[0])).code == 0
 
 
-async def test_what_is_not_acknowledged_comes_again_from_the_retry_topic(tmp_path: Path) -> None:
+def held_revival(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Return an event before which no message comes again, however long the machine takes until it is set."""
+    read, goes_on = broker.pops.revival._read, asyncio.Event()
+
+    async def read_then(*args: Any) -> Any:
+        await goes_on.wait()
+        return await read(*args)
+
+    monkeypatch.setattr(broker.pops.revival, "_read", read_then)
+    return goes_on
+
+
+async def test_what_is_not_acknowledged_comes_again_from_the_retry_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(tmp_path) as broker:
         client = Client(broker)
         await fill(client, 3, queueId=1)
+        is_acknowledged = held_revival(broker, monkeypatch)
         first = await pop(client, queueId=1, invisibleTime=SHORT)
         await ack(client, first[1])
+        is_acknowledged.set()
         await until(lambda: broker.pops.revival.revived_count == 2)
         found = await pop(client)
         assert sorted(each.body for each in found) == [b"0", b"2"]
@@ -680,7 +697,8 @@ async def test_a_retry_topic_that_cannot_be_written_down_delays_what_comes_again
     async with running(tmp_path) as broker:
         client = Client(broker)
         await fill(client, 1)
-        await pop(client, invisibleTime=SHORT)
+        goes_on = held_revival(broker, monkeypatch)
+        await pop(client, invisibleTime=SHORT)  # which makes sure of the topic as well
         monkeypatch.setattr(TopicManager, "written", fails_twice)
         is_written = TopicManager.is_written
         monkeypatch.setattr(
@@ -688,6 +706,7 @@ async def test_a_retry_topic_that_cannot_be_written_down_delays_what_comes_again
             "is_written",
             lambda self, name: (name != RETRY or len(failed) > 1) and is_written(self, name),
         )
+        goes_on.set()
         (message,) = await again(client)
         assert message.record.reconsume_times == 1
         assert len(failed) == 2

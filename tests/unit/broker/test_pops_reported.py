@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,8 @@ async def test_10985_what_cannot_be_read_now_comes_later(
                 raise StoreError("Input/output error")
             return get(topic, *args, **more)
 
-        assert len(await pop(client, invisibleTime=SHORT)) == 1
         monkeypatch.setattr(broker.store, "get", fails)
+        assert len(await pop(client, invisibleTime=SHORT)) == 1
         await until(lambda: broker.pops.revival.revived_count == 1)
         assert faults == 0
         assert [each.body for each in await pop(client)] == [b"0"]
@@ -68,16 +69,18 @@ async def test_10736_an_acknowledgement_amid_the_reading_counts(
     async with running(tmp_path) as broker:
         client = Client(broker)
         await fill(client, 2, queueId=0)
-        messages = await pop(client, invisibleTime=SHORT)
-        read = broker.pops.revival._read
+        read, is_popped = broker.pops.revival._read, asyncio.Event()
         state = broker.pops.state
 
         async def acknowledged(*args: Any) -> Any:
             records = await read(*args)
+            await is_popped.wait()  # a busy machine may be later here than the messages are hidden
             assert (await ack(client, messages[0])).code == 0
             return records
 
         monkeypatch.setattr(broker.pops.revival, "_read", acknowledged)
+        messages = await pop(client, invisibleTime=SHORT)
+        is_popped.set()
         await until(lambda: broker.pops.revival.revived_count == 1)
         assert [each.body for each in await pop(client)] == [b"1"]
         assert state.table.states[GROUP, "orders", 0].committed == 2

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waits import PROCESS_WAIT_S
 
+from cometmq.console.schemas import store
 from cometmq.console.schemas.store import Schema, Schemas
 
 AVRO = json.dumps({"type": "record", "name": "One", "fields": [{"name": "n", "type": "long"}]})
@@ -46,6 +48,8 @@ async def test_what_decodes_bodies_gets_no_secrets(
         return run(*args, **options)
 
     monkeypatch.setattr(subprocess, "run", spied)
+    # A program starts and imports, which takes its time on a busy machine.
+    monkeypatch.setattr(store, "_DEADLINE_S", PROCESS_WAIT_S)
     kept = Schemas(tmp_path)
     text, _ = await kept.decode(Schema("one", "avro", AVRO), b"\x0e")
     assert json.loads(text) == {"n": 7}

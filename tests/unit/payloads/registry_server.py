@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -98,6 +97,7 @@ class Registrations:
 def registry() -> Iterator[Registrations]:
     """Run a registry on a free port of this machine."""
     registrations = Registrations()
+    ended = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -112,7 +112,7 @@ def registry() -> Iterator[Registrations]:
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             registrations.asked.append((self.command, self.path))
-            time.sleep(registrations.pause_s)
+            ended.wait(registrations.pause_s)
             wanted = registrations.authorization
             if wanted is not None and self.headers.get("Authorization") != wanted:
                 status, answer = 401, {"error_code": 401, "message": "Unauthorized"}
@@ -140,6 +140,7 @@ def registry() -> Iterator[Registrations]:
     try:
         yield registrations
     finally:
+        ended.set()
         server.shutdown()
         thread.join()
         server.server_close()

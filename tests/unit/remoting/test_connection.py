@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import structlog
+from tests.simulated import in_simulated_time
 from tests.unit.remoting.line import ECHO, ECHO_REQUEST, EchoHeader, Line, answer_to, echo
 from tests.waits import WAIT_S, until
 
@@ -437,6 +438,7 @@ async def test_a_call_that_is_not_answered_times_out() -> None:
     assert raised.value.address == "10.0.0.9:4711"
 
 
+@in_simulated_time
 async def test_each_call_ends_at_its_own_timeout() -> None:
     line = Line()
     long, short = (line.connection.call_nowait(request(1), timeout_s) for timeout_s in (0.3, 0.01))

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 
 import structlog
+from tests.simulated import MemoryNetwork, in_simulated_time
 from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, Line, echo
 from tests.unit.remoting.test_server import Peer, handlers, running
 from tests.waits import WAIT_S, until
@@ -180,10 +181,12 @@ async def test_a_large_frame_over_a_slow_link_has_its_time() -> None:
         await honest.close()
 
 
+# In simulated time, in which no pause of a busy machine comes before the first byte.
+@in_simulated_time
 async def test_a_connection_that_never_sends_a_byte_is_closed_before_others() -> None:
-    # Long beside the pauses of a busy machine: after one of 1.2 s or more the server closes nobody.
-    async with running(silent_timeout_s=1.5, idle_timeout_s=300.0) as server:
-        silent, spoken = await Peer.connect(server), await Peer.connect(server)
+    network = MemoryNetwork()
+    async with running(silent_timeout_s=1.5, idle_timeout_s=300.0, network=network) as server:
+        silent, spoken = await Peer.connect(server, network), await Peer.connect(server, network)
         await spoken.ask(echo())
         assert await silent.closed_by_server()
         await spoken.ask(echo())

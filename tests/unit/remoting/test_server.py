@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import structlog
+from tests.simulated import MemoryNetwork, in_simulated_time
 from tests.unit.remoting.line import ECHO_REQUEST, EchoHeader, echo
 from tests.waits import WAIT_S, until
 
@@ -27,16 +28,31 @@ from cometmq.testing.ports import HeldPort
 ANSWER_LENGTH = 100_000
 
 
+class _Stream(asyncio.StreamReaderProtocol):
+    """A stream whose transport is known."""
+
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        super().connection_made(transport)
+
+
 class Peer:
-    """A bare TCP client."""
+    """A bare TCP client, or one of a network in memory."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
     @classmethod
-    async def connect(cls, server: RemotingServer) -> Peer:
-        return cls(*await asyncio.open_connection("127.0.0.1", server.port))
+    async def connect(cls, server: RemotingServer, network: MemoryNetwork | None = None) -> Peer:
+        if network is None:
+            return cls(*await asyncio.open_connection("127.0.0.1", server.port))
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        stream = await network.connect(lambda: _Stream(reader), "127.0.0.1", server.port, tls=None)
+        return cls(reader, asyncio.StreamWriter(stream.transport, stream, reader, loop))
 
     async def ask(self, data: bytes) -> bytes:
         """Send a frame; return the frame that comes back."""
@@ -148,10 +164,12 @@ async def test_connections_above_the_limit_are_refused() -> None:
             await peer.close()
 
 
+# In simulated time, in which no pause of a busy machine lies between two requests.
+@in_simulated_time
 async def test_an_idle_connection_is_closed_and_a_busy_one_not() -> None:
-    # Long beside the pauses that a busy machine makes between two requests.
-    async with running(idle_timeout_s=1.5) as server:
-        idle, busy = await Peer.connect(server), await Peer.connect(server)
+    network = MemoryNetwork()
+    async with running(idle_timeout_s=1.5, network=network) as server:
+        idle, busy = await Peer.connect(server, network), await Peer.connect(server, network)
         closed = asyncio.ensure_future(idle.closed_by_server())
         while not closed.done():
             await busy.ask(echo())

@@ -246,7 +246,7 @@ def test_a_peer_that_does_not_read_gets_a_few_batches_and_no_more(tmp_path: Path
         slave = Slave(master)
         slave.wire.room = 0
         slave.says(encode_report(0))
-        await asyncio.sleep(0.05)
+        await until(lambda: slave.wire.unsent >= 256 * 1024, pause_s=0.001)
         for _ in range(100):
             put(store, b"x" * 900)
             await asyncio.sleep(0)
@@ -273,7 +273,7 @@ def test_too_many_connections_are_refused_and_silent_ones_give_way(
         assert not real.wire.closed
         await until(lambda: len(master.slaves) == 1, pause_s=0.001)
 
-    scene(tmp_path, play, max_ha_connections=2)
+    scene(tmp_path, play, virtual.run, workers=SimulatedWorkers(), max_ha_connections=2)
     assert "maxHaConnections=2" in str(logged)
 
 

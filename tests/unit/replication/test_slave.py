@@ -20,6 +20,7 @@ from cometmq.replication.slave import ReplicationSlave
 from cometmq.runtime.clock import SYSTEM_CLOCK
 from cometmq.runtime.sockets.network import TcpNetwork
 from cometmq.store.store import MessageStore
+from cometmq.testing import virtual
 
 Play = Callable[[Master, MessageStore], Coroutine[Any, Any, None]]
 
@@ -36,7 +37,12 @@ def log(tmp_path: Path) -> bytes:
     return data
 
 
-def scene(path: Path, play: Play, **settings: Any) -> None:
+def scene(
+    path: Path,
+    play: Play,
+    run_loop: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
+    **settings: Any,
+) -> None:
     box = Box(path / "slave")
     store = box.open()
 
@@ -47,7 +53,7 @@ def scene(path: Path, play: Play, **settings: Any) -> None:
         master.connection.close("the test ends")
         await slave.close()
 
-    asyncio.run(run())
+    run_loop(run())
     box.close()
 
 
@@ -154,14 +160,16 @@ def test_a_full_disk_makes_it_wait_and_then_go_on(
         assert master.slave.reason is None
         assert bodies(store) == [b"%04d" % number for number in range(10)]
 
-    scene(tmp_path, play, ha_housekeeping_interval=60, ha_send_heartbeat_interval=20)
+    settings = {"ha_housekeeping_interval": 60, "ha_send_heartbeat_interval": 20}
+    scene(tmp_path, play, virtual.run, **settings)
 
 
 def test_a_master_that_falls_silent_is_left(tmp_path: Path, log: bytes) -> None:
     async def play(master: Master, store: MessageStore) -> None:
         assert "nothing came from the master" in await master.connection.ended
 
-    scene(tmp_path, play, ha_housekeeping_interval=50, ha_send_heartbeat_interval=20)
+    settings = {"ha_housekeeping_interval": 50, "ha_send_heartbeat_interval": 20}
+    scene(tmp_path, play, virtual.run, **settings)
 
 
 def test_a_frame_behind_the_end_of_a_step_does_not_wait_for_more_bytes(
