@@ -25,7 +25,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 import lz4.frame
@@ -241,8 +241,10 @@ class IndexFile:
             number = previous
 
 
+# A run looks at state files again and again, and most have not changed since.
+@lru_cache(maxsize=64)
 def parse_state(text: str) -> Any:
-    """Parse fastjson's dialect, whose integer keys have no quotes."""
+    """Parse fastjson's dialect, whose integer keys have no quotes. Do not change the result."""
 
     def quote(match: re.Match[str]) -> str:
         return match[0] if match[1] is None else f'"{match[1]}":'

@@ -244,7 +244,7 @@ def test_a_log_is_not_looked_at_while_it_is_cut(tmp_path: Path) -> None:
         replicas = Replicas(cluster, stage)
 
         def looked_at() -> list[str]:
-            stage.history.events.clear()
+            stage.history.clear()
             replicas.look("broker-a", again=True)
             return [each.server for each in stage.history.of(LogSeen)]
 

@@ -130,12 +130,17 @@ class FlushTimers:
         until the log grows.
         """
         store = self._store
-        is_busy = store.failure is None and (
+        if store.failure is not None:
+            return math.inf
+        # Mostly a flush waits. To see whether the checkpoint is due takes longer.
+        for waits in self._waits:
+            if waits():
+                return 0.0
+        is_busy = (
             store.queues_lack_records
-            or store.checkpoint_is_due
             or store.commit_log.next_file_is_due
             or not store.page_cache_is_idle
-            or any(waits() for waits in self._waits)
+            or store.checkpoint_is_due
         )
         return 0.0 if is_busy else math.inf
 

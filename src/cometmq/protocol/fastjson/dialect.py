@@ -60,6 +60,7 @@ _SORTED_AT_ONCE: Final = 512
 
 _encoder: Final = msgspec.json.Encoder()
 _encode_json: Final = json.JSONEncoder(ensure_ascii=False).encode
+_quoted: Final = json.encoder.encode_basestring
 # One decoder per body type of ours, so the program bounds the size.
 _decoders: Final[dict[Any, msgspec.json.Decoder[Any]]] = {}
 
@@ -197,7 +198,7 @@ def _object_pieces(members: Iterable[tuple[Any, Any]], depth: int) -> Iterator[s
     for key, item in members:
         if item is None or item is msgspec.UNSET:
             continue
-        batch.append(f"{opening}{indent}{_encode_json(str(key))}:")
+        batch.append(f"{opening}{indent}{_quoted(str(key))}:")
         opening = ","
         if depth == 1 and isinstance(item, dict) and item:
             yield "".join(batch)
@@ -213,27 +214,37 @@ def _object_pieces(members: Iterable[tuple[Any, Any]], depth: int) -> Iterator[s
 
 
 def _indented(value: Any, depth: int) -> str:
-    return _laid_out(_plain(value), "\n" + "\t" * depth)
+    try:
+        return _laid_out(msgspec.to_builtins(value), "\n" + "\t" * depth, 0)
+    except RecursionError as error:
+        raise _too_deep() from error
 
 
-def _laid_out(value: Any, newline: str) -> str:
-    """Return the text of a plain value; `newline` begins the line that its last bracket stands on.
+def _laid_out(value: Any, newline: str, depth: int) -> str:
+    """Return the text of a plain value, without the keys whose value is None; `newline` begins the line
+    that its last bracket stands on. `depth` is how deep in the whole the value is.
 
     `json` has this layout, too, but makes it by closures that refer to each other. Everything that they
     hold stays until the garbage collector finds it, and then the loop's thread frees it.
     """
-    if not isinstance(value, dict | list) or not value:
-        return _encode_json(value)
+    if depth > MAX_JSON_DEPTH:
+        raise _too_deep()
+    # Nearly all values are texts and integers, for which the encoder of `json` takes detours.
+    if isinstance(value, str):
+        return _quoted(value)
+    if type(value) is int:
+        return str(value)
     inner = newline + "\t"
     if isinstance(value, dict):
         lines = [
-            f"{_encode_json(str(key))}:{_laid_out(item, inner)}"
-            for key, item in sorted(value.items())
+            f"{_quoted(str(key))}:{_laid_out(item, inner, depth + 1)}"
+            for key, item in sorted([each for each in value.items() if each[1] is not None])
         ]
-        return "{" + inner + f",{inner}".join(lines) + newline + "}"
-    return (
-        "[" + inner + f",{inner}".join([_laid_out(item, inner) for item in value]) + newline + "]"
-    )
+        return "{" + inner + f",{inner}".join(lines) + newline + "}" if lines else "{}"
+    if isinstance(value, list) and value:
+        lines = [_laid_out(item, inner, depth + 1) for item in value]
+        return "[" + inner + f",{inner}".join(lines) + newline + "]"
+    return _encode_json(value)
 
 
 def _decoder(type_: type[T]) -> msgspec.json.Decoder[T]:

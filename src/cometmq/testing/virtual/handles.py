@@ -1,4 +1,8 @@
-"""Define the handles of a virtual loop: callbacks, timers and tasks, each of a node."""
+"""Define the handles of a virtual loop: callbacks, timers and tasks, each of a node.
+
+A simulated hour makes some hundred thousand handles, and most of them do little. So their attributes are
+set here, without a call of asyncio's `__init__`, unless the loop is in debug mode.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from cometmq.testing.virtual.origins import Line, calling_line, is_users, waiting_lines
 
 if TYPE_CHECKING:
+    from cometmq.testing.virtual.loop import VirtualLoop
     from cometmq.testing.virtual.node import Node
 
 T = TypeVar("T")
@@ -23,13 +28,25 @@ class Callback(asyncio.Handle):
     """Runs unless its node is paused or killed."""
 
     __slots__ = ("node",)
+    _run: Callable[[], None]
 
     def __init__(
-        self, callback: Callable[..., object], args: Any, loop: Any, context: Context | None
+        self, callback: Callable[..., object], args: Any, loop: VirtualLoop, context: Context | None
     ) -> None:
-        context = copy_context() if context is None else context  # an empty one is false
-        super().__init__(callback, args, loop, context)
-        self.node: Node | None = context.get(NODE)
+        if context is None:  # an empty one is false
+            context = copy_context()
+            self.node = NODE.get()
+        else:
+            self.node = context.get(NODE)
+        if loop.get_debug():
+            super().__init__(callback, args, loop, context)
+            return
+        self._context = context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
 
     def run(self) -> None:
         if self.node is None or self.node.lets_run(self):
@@ -38,18 +55,31 @@ class Callback(asyncio.Handle):
 
 class Timer(asyncio.TimerHandle):
     __slots__ = ("callback", "is_scheduled", "made_at", "node")
+    _run: Callable[[], None]
 
     def __init__(
         self,
         when: float,
         callback: Callable[..., object],
         args: Any,
-        loop: Any,
+        loop: VirtualLoop,
         context: Context | None,
     ) -> None:
-        context = copy_context() if context is None else context  # an empty one is false
-        super().__init__(when, callback, args, loop, context)
-        self.node: Node | None = context.get(NODE)
+        if context is None:  # an empty one is false
+            context = copy_context()
+            self.node = NODE.get()
+        else:
+            self.node = context.get(NODE)
+        if loop.get_debug():
+            super().__init__(when, callback, args, loop, context)
+        else:
+            self._context = context
+            self._loop = loop
+            self._callback = callback
+            self._args = args
+            self._cancelled = self._scheduled = False
+            self._repr = self._source_traceback = None
+            self._when = when
         self.callback = callback
         # Not known of a timer that wakes a task, since reports name the task.
         self.made_at: Line | None = None

@@ -60,6 +60,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     _scheduled: list[tuple[float, int, Timer]]
     _timer_cancelled_count: int
     _stopping: bool
+    _closed: bool
     _check_closed: Callable[[], None]
     # No other process changes the files of a node.
     has_no_outside: Final = True
@@ -99,7 +100,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        self._check_closed()
+        if self._closed:
+            self._check_closed()
         handle = Callback(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -119,11 +121,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        self._check_closed()
+        if self._closed:
+            self._check_closed()
         if (node := NODE.get()) is not None:
             when = node.clock.loop_time(when)
         timer = Timer(when, callback, args, self, context)
-        self._schedule(timer)
+        self._schedule(when, timer)
         return timer
 
     def call_later(
@@ -133,18 +136,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        self._check_closed()
+        if self._closed:
+            self._check_closed()
         if (node := NODE.get()) is not None:
             delay = delay / node.clock.rate
-        timer = Timer(self.now_s + delay, callback, args, self, context)
-        self._schedule(timer)
+        when = self.now_s + delay
+        timer = Timer(when, callback, args, self, context)
+        self._schedule(when, timer)
         return timer
 
-    def _schedule(self, timer: Timer) -> None:
+    def _schedule(self, when: float, timer: Timer) -> None:
         if timer.node is not None and not timer.wakes_task:
             timer.made_at = made_at()
         self._timers_set += 1
-        heapq.heappush(self._scheduled, (timer.when(), self._timers_set, timer))
+        heapq.heappush(self._scheduled, (when, self._timers_set, timer))
 
     def rescale(self, node: Node, old: Callable[[float], float]) -> None:
         """Move the timers of a node whose clock goes at another rate from now on.
@@ -277,13 +282,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._unschedule()
         if not scheduled:
             raise DeadlockError("everybody waits, and no timer is set:" + self._waits())
-        self.now_s = max(self.now_s, scheduled[0][0])
-        if self.now_s >= self._look_at_waits_s:
+        now_s = self.now_s = max(self.now_s, scheduled[0][0])
+        if now_s >= self._look_at_waits_s:
             self._look_at_waits()
-        while scheduled and scheduled[0][0] <= self.now_s:
+        ready = self._ready
+        while scheduled and scheduled[0][0] <= now_s:
             timer = self._unschedule()
             if not timer.cancelled():
-                self._ready.append(timer)
+                ready.append(timer)
 
     def _look_at_waits(self) -> None:
         """Raise DeadlockError if the user's tasks have waited for days, and for no timer so far ahead."""

@@ -72,18 +72,23 @@ def calling_line() -> tuple[Line | None, bool]:
     That is the innermost one outside of cometmq and what is installed, or else of these.
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - `inspect` would be slow
-    of_library: Line | None = None
+    innermost: FrameType | None = None
+    # Each task and most timers come here, ten frames deep, so a call for each frame would count.
+    ranks = _ranks
     while frame is not None:
-        rank = _rank(frame.f_code.co_filename)
+        code = frame.f_code
+        rank = ranks.get(code.co_filename)
+        if rank is None:
+            rank = _rank(code.co_filename)
         if rank == _USERS:
-            return _line(frame.f_code, frame.f_lineno), True
+            return _line(code, frame.f_lineno), True
         if rank == _MACHINERY:
-            if frame.f_code.co_name == "_run_once":
+            if code.co_name == "_run_once":
                 break  # who called the loop did not call this
-        elif of_library is None:
-            of_library = _line(frame.f_code, frame.f_lineno)
+        elif innermost is None:
+            innermost = frame
         frame = frame.f_back
-    return of_library, False
+    return None if innermost is None else _line(innermost.f_code, innermost.f_lineno), False
 
 
 def waiting_lines(coroutine: object) -> list[Line]:

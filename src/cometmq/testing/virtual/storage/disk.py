@@ -483,7 +483,7 @@ class VirtualDisk(Disk):
         file.modified_ms = self._now_ms()
 
     def _used_bytes(self) -> int:
-        return sum(file.room for _, file in self.system.files())
+        return self.system.room()
 
     def _free_bytes(self) -> int:
         return max(0, self.capacity_bytes - self._foreign_bytes - self._used_bytes())

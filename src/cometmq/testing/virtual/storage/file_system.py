@@ -289,11 +289,23 @@ class FileSystem:
     def files(self, below: Path = Path("/")) -> Iterator[tuple[Path, File]]:
         """Yield all files below a directory, sorted by path."""
         node = self.find(below)
-        if isinstance(node, File):
-            yield below, node
-        elif isinstance(node, Directory):
-            for name in sorted(node.entries):
-                yield from self.files(below / name)
+        if node is not None:
+            yield from _files(below, node)
+
+    def room(self) -> int:
+        """Return how many bytes all files take; one with two names counts for both.
+
+        A broker asks for it many times a minute, so this makes no paths.
+        """
+        room = 0
+        directories = [self.root]
+        for directory in directories:
+            for node in directory.entries.values():
+                if isinstance(node, File):
+                    room += node.room
+                elif isinstance(node, Directory):
+                    directories.append(node)
+        return room
 
     def directories(self, below: Path = Path("/")) -> Iterator[tuple[Path, Directory]]:
         """Yield a directory and all below it, sorted by path."""
@@ -399,6 +411,16 @@ class FileSystem:
             directory.sync()
         for _, file in self.files():
             file.sync()
+
+
+def _files(path: Path, node: Node) -> Iterator[tuple[Path, File]]:
+    if isinstance(node, File):
+        yield path, node
+    elif isinstance(node, Directory):
+        for name in sorted(node.entries):
+            # Code that goes through the files may remove some meanwhile.
+            if (below := node.entries.get(name)) is not None:
+                yield from _files(path / name, below)
 
 
 def _all_directories(root: Directory) -> list[Directory]:
