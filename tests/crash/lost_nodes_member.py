@@ -19,10 +19,12 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from tests.waits import until
+
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
 from cometmq.admin import AdminClient
 from cometmq.aio import LitePullConsumer, Producer, PushConsumer
-from cometmq.errors import CometMQError
+from cometmq.errors import CometMQError, ServersFailedError
 
 TOPIC = "lost"
 SENDERS = 6
@@ -77,8 +79,19 @@ class Member:
             await asyncio.gather(polling, return_exceptions=True)
 
     async def _make_topic(self) -> None:
+        """Make the topic; repeat that, as the error says, while a slave confirms it too late."""
         async with AdminClient(namesrv=self._namesrv) as admin:
-            await admin.topics.create(TOPIC, read_queues=2, write_queues=2, cluster=self._cluster)
+
+            async def fault() -> ServersFailedError | None:
+                try:
+                    await admin.topics.create(
+                        TOPIC, read_queues=2, write_queues=2, cluster=self._cluster
+                    )
+                except ServersFailedError as error:
+                    return error
+                return None
+
+            await until(fault, lambda error: error is None)
 
     async def _send(self, producer: Producer, sender: int) -> None:
         while not self._stopped:
