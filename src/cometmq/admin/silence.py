@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from cometmq.errors import ConnectError, RequestTimeoutError, SilentServerError
@@ -26,6 +27,8 @@ T = TypeVar("T")
 KEPT_S: Final = 15.0
 # A question that is asked without haste counts its server as silent after so long a wait.
 LEAST_S: Final = 1.0
+# If a timer fires later than this, the process itself stood still, and has to read what servers sent meanwhile.
+_LATE_S: Final = 0.05
 # Addresses come and go where containers do.
 _MOST_SERVERS: Final = 4096
 _HASTE: Final[ContextVar[float | None]] = ContextVar("cometmq.admin.haste", default=None)
@@ -103,11 +106,13 @@ class Silences:
             async with asyncio.timeout(None) as limit:
                 timer: asyncio.TimerHandle
 
-                def look() -> None:
+                def look(*, again: bool = False) -> None:
                     nonlocal timer
                     due_s = self._last_s(address, began_s) + silence_s
                     if due_s > loop.time():
                         timer = loop.call_at(due_s, look)
+                    elif loop.time() > due_s + _LATE_S and not again:
+                        timer = loop.call_later(_LATE_S, partial(look, again=True))
                     else:
                         limit.reschedule(loop.time())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 from typing import Any
 
 import pytest
@@ -82,6 +84,27 @@ async def test_a_server_that_answers_others_meanwhile_is_not_silent(silences: Si
     with in_haste(1.0):
         reported, _ = await asyncio.gather(silences.listen(AT, "it", slow()), others())
     assert reported == "much"
+
+
+@pytest.mark.real_time
+async def test_a_server_is_not_silent_because_this_process_stood_still(silences: Silences) -> None:
+    loop = asyncio.get_running_loop()
+    ours, servers = socket.socketpair()
+    ours.setblocking(False)
+
+    def stand_still() -> None:
+        servers.send(b"answer")
+        time.sleep(0.2)
+
+    async def call() -> bytes:
+        answer = await loop.sock_recv(ours, 9)
+        for _ in range(9):  # as from a connection through a client to its caller
+            await asyncio.sleep(0)
+        return answer
+
+    with ours, servers, in_haste(0.05):
+        loop.call_later(0.01, stand_still)
+        assert await silences.listen(AT, "it", call()) == b"answer"
 
 
 async def test_a_hanging_client_does_not_make_its_broker_silent(silences: Silences) -> None:
