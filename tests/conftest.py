@@ -30,6 +30,7 @@ from tests import again, temporary
 from tests.pace import paced_limit_s
 from tests.real_sleeps import watch_asyncio
 from tests.seeds import draw_fresh_seeds, drawn_seeds, examples, is_exploring
+from tests.spread import spread_rooms
 
 temporary.begin()
 
@@ -73,6 +74,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    spread_rooms(items)
     others_s = float(config.getoption("timeout") or config.getini("timeout") or 0)
     # By module: each worker asks for each of its thousands of tests.
     limits_s: dict[Path, float] = {}
