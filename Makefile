@@ -92,8 +92,8 @@ demo: $(READY) ## Send 10,000 order events through a whole cluster, prove that n
 		$(VENV)-spark/bin/python -m examples.demo --part pipelines $(DEMO); \
 	else $(BIN)/python -m examples.demo --part pipelines $(DEMO); fi
 
-# While one processor compiles the hot modules, the other compiles those of the tests. Each worker would do that,
-# for twelve seconds.
+# In a fresh clone one process compiles the modules of the tests while mypyc compiles the hot ones. Otherwise each
+# worker of pytest would compile them, for twelve seconds.
 test: $(READY) ## The unit, integration and short fuzz tests
 	@test -d tests/unit/__pycache__ || $(BIN)/python -m pytest -qq --collect-only >/dev/null 2>&1 & \
 		$(BIN)/python scripts/compile --optional; status=$$?; wait; exit $$status

@@ -10,8 +10,9 @@ A shell that runs something in the background has it ignore SIGINT, and all that
 that interrupt a process would wait for its end in vain, so SIGINT is what it is in the foreground.
 
 The examples are the same in every run, so that a run says something about the change that it is for;
-COMETMQ_EXPLORE=1 draws new ones, and three times as many. None is refused for its time: a machine that is busy with something
-else proves nothing. `tests.seeds` says the same of what the tests themselves draw.
+COMETMQ_EXPLORE=1 draws new ones, and three times as many where `tests.seeds.examples` gives their number.
+None is refused for its time: a machine that is busy with something else proves nothing. `tests.seeds` says
+the same of what the tests themselves draw.
 """
 
 from __future__ import annotations

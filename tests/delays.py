@@ -142,7 +142,7 @@ def _threads() -> None:
     _blocking(threading.Thread, "run", 0, 0, 0.05)
 
 
-# A busy machine lets a process stand still for a second, though seldom.
+# On a busy machine a process may stand still for a whole second, but short stalls are more frequent.
 _STALLS_US = (20_000, 80_000, 250_000, 1_000_000)
 _STALL_WEIGHTS = (4, 3, 2, 1)
 

@@ -96,7 +96,7 @@ REASONS: Final[dict[str, tuple[str, frozenset[str]]]] = {
             "_places_of _producers",
             "counts what is looked up; nobody sees what was forgotten",
         ),
-        ("unit/broker/test_pops.py", "_read", "what comes again waits until the test has gone on"),
+        ("unit/broker/test_pops.py", "_read", "messages come again only when the test lets them"),
         ("unit/broker/test_pops_reported.py", "_read", "a request comes while a thread reads"),
         (
             "unit/broker/test_transactions.py",
@@ -163,7 +163,7 @@ def private_uses() -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for path in sorted(TESTS.rglob("*.py")):
         if _own_names().isdisjoint(_WORD.findall(path.read_text("utf-8"))):
-            continue  # most files: to go through their nodes takes longer
+            continue  # most files, and a walk through their nodes would take longer
         used: set[str] = set()
         for node in nodes_of(path):
             match node:

@@ -25,9 +25,9 @@ def is_exploring() -> bool:
 
 
 def examples(count: int) -> int:
-    """Return how many examples hypothesis draws: all `count` where they are new, else a third of them.
+    """Return how many examples hypothesis draws: `count` if they are new in each run, else a third of it.
 
-    The same examples in each run say little that a third of them does not say.
+    If each run draws the same examples, a third of them finds nearly as much as all.
     """
     return count if is_exploring() else -(-count // 3)
 

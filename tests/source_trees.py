@@ -1,4 +1,4 @@
-"""Parses the project's own files once in a process, for tests that look at code."""
+"""Parse the project's own files once in a process, for tests that look at code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 @functools.cache
 def tree_of(path: Path) -> ast.Module:
-    """Return the syntax tree of a file, which callers do not change.
+    """Return the syntax tree of a file. Callers must not change it.
 
-    No collections meanwhile: a thousand files are a million nodes, and collecting them again and again
-    took three quarters of the time.
+    The garbage collector is off meanwhile. A thousand files have a million nodes, and going through them
+    again and again took three quarters of the time.
     """
     is_collecting = gc.isenabled()
     gc.disable()

@@ -1,7 +1,7 @@
 """Spread the tests of each room evenly over the whole run, module by module.
 
-The tests of servers wait most of the time, those of parts work. In the order of the rooms the workers of
-xdist would first work all at once, and at the end all wait while the processors are idle.
+Tests of servers mostly wait, and tests of single parts mostly compute. With the tests in the order of their
+rooms, the workers of xdist would first all compute, and at the end all wait while the processors are idle.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ GROUP: Final = "order-archive"
 CONSUMERS: Final = ("consumer-1", "consumer-2")
 QUEUE_COUNT: Final = 8
 IN_FLIGHT: Final = 64
-# On a quiet machine nothing of this takes a second.
+# On a quiet machine none of this takes a second.
 DEADLINE_S: Final = 120.0
 
 
@@ -35,7 +35,7 @@ async def run_messages(
     """
     feed = iter(events)
     async with AsyncExitStack() as clients:
-        # A machine that is busy with other things may take more than the usual three seconds for a send.
+        # On a busy machine a send may take longer than the default of three seconds.
         producer = Producer("order-shop", namesrv=namesrv, send_timeout_ms=int(DEADLINE_S * 1000))
         await clients.enter_async_context(producer)
         consumers = [_consumer(name, namesrv, tally) for name in CONSUMERS]

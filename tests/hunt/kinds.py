@@ -50,7 +50,7 @@ class Kind:
     weight: int
     # What an attempt takes about; none is begun with less time left.
     usual_s: float
-    # An attempt that takes longer, on a quiet machine, hangs.
+    # An attempt that takes longer on a quiet machine hangs; `tests.pace` gives other machines more time.
     limit_s: float
     draw: Callable[[random.Random], Attempt]
     unit: str = "seeds"

@@ -91,7 +91,7 @@ class Hunt:
             # Also when the user interrupts: no process is left behind.
             self._stop.set()
             for thread in threads:
-                if thread.ident is not None:  # the interrupt may have come before all had begun
+                if thread.ident is not None:  # an interrupt may come before all have started
                     thread.join()
         return self.failures() == 0
 

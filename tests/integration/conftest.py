@@ -61,7 +61,7 @@ def requests_of_a_connection_served_in_order() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def queries_of_the_whole_index() -> Iterator[None]:
-    """Have the module's brokers answer queries as `be_thorough` says."""
+    """Have the module's brokers index all messages before they answer a query (`be_thorough`)."""
     with pytest.MonkeyPatch.context() as patch:
         be_thorough(patch.setattr)
         yield

@@ -1,4 +1,4 @@
-"""Have clients and brokers of this process take as long for answers as a busy machine may need.
+"""Give clients and brokers of this process as much time as a busy machine needs for an answer.
 
 Tests do this to their own process, and to the processes in which they run a page's programs. Tests that
 look for a client's periodic reports make these come soon.
@@ -60,10 +60,10 @@ def be_patient(
 
 
 def be_thorough(set_attribute: Callable[[Any, str, Any], None]) -> None:
-    """Have brokers of this process index all that they have before they answer a query.
+    """Have brokers of this process index all their messages before they answer a query.
 
-    Otherwise they index for a second at most. A busy machine may not get so far in it, and the answer lacks
-    the newest messages.
+    By default a broker indexes for a second at most. A busy machine may need longer, and then the answer
+    lacks the newest messages.
     """
     set_attribute(indexing, "_CATCH_UP_LIMIT_S", WAIT_S)
 

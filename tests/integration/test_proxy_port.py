@@ -355,7 +355,7 @@ async def test_limits_count_the_clients_of_a_balancer(cluster: Cluster) -> None:
         assert await second.route() == wire.TOPIC_NOT_FOUND
         with pytest.raises(grpc.aio.AioRpcError):
             await third.route(timeout_s=1)
-        # The call may be over before this process, if it stands still, sees its connection.
+        # If this process stands still, the call may end before the proxy sees its connection.
         await until(lambda: proxy.limit_hits.counts["maxConnectionsPerAddress"] > 0)
 
 
@@ -465,7 +465,7 @@ async def _check_refusal(proxy: Proxy, limit: str) -> None:
         async with GrpcClient(target) as third:
             with pytest.raises(grpc.aio.AioRpcError):
                 await third.route(timeout_s=1)
-            # The call may be over before this process, if it stands still, sees its connection.
+            # If this process stands still, the call may end before the proxy sees its connection.
             await until(lambda: proxy.limit_hits.counts[limit] > 0)
         assert await first.route() == wire.TOPIC_NOT_FOUND
     await until(lambda: proxy.front.open_count == 0)

@@ -217,7 +217,7 @@ async def unresolved_transaction(cluster: Cluster) -> list[Any]:
         consumer,
     ):
         await producer.send_in_transaction(Message("orders", b"half"))
-        # Long enough for another fifteen checks.
+        # The fifteen checks take less than half of this time, so a further one would come.
         await asyncio.sleep(20 * MINUTE)
         given_up = [each.body async for each in admin.messages.given_up_halves()]
     return [checked_s, consumed, given_up]

@@ -1,7 +1,7 @@
 """Test that no message waits for the end of a long poll, whatever selects the message.
 
-A pull is held for longer here than the test waits, when nothing comes. So a wake-up that was lost shows as
-a message that did not come in time. COMETMQ_WAKEUP_SEED says what is drawn (`tests.seeds`).
+A broker holds a pull for which it has no message, here for longer than the test waits. So a lost wake-up shows
+as a message that does not come in time. COMETMQ_WAKEUP_SEED gives another seed (`tests.seeds`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def long_pulls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hold pulls for longer than the test waits for a message, however slow the machine is."""
+    """Have brokers hold pulls for longer than the test waits for a message on any machine."""
     monkeypatch.setattr(puller, "SUSPEND_MS", int(2 * WAIT_S * 1000))
     monkeypatch.setattr(puller, "PULL_TIMEOUT_S", 3 * WAIT_S)
 

@@ -241,10 +241,10 @@ class IndexFile:
             number = previous
 
 
-# A run looks at state files again and again, and most have not changed since.
+# A run parses state files again and again, and most have not changed since the last time.
 @lru_cache(maxsize=64)
 def parse_state(text: str) -> Any:
-    """Parse fastjson's dialect, whose integer keys have no quotes. Do not change the result."""
+    """Parse fastjson's dialect, whose integer keys have no quotes. Callers must not change the result."""
 
     def quote(match: re.Match[str]) -> str:
         return match[0] if match[1] is None else f'"{match[1]}":'

@@ -93,7 +93,7 @@ def test_a_failure_is_shown_with_its_command_and_kept(tmp_path: Path) -> None:
 
 
 def test_an_attempt_that_hangs_is_ended_with_all_of_its_processes(tmp_path: Path) -> None:
-    # On a busy machine two starts of Python may take longer than the first attempt may.
+    # On a busy machine two starts of Python may take longer than the first of these limits.
     for limit_s in (3.0, 15.0, PROCESS_WAIT_S):
         directory = tmp_path / f"{limit_s:g}"
         hunted = Hunted(directory, kind("waits", HANGS, limit_s=limit_s), lanes=1)
@@ -162,7 +162,7 @@ def test_an_interrupt_ends_with_the_table_and_leaves_no_process(tmp_path: Path) 
     ) as process:
         eventually(
             lambda: [one for one in tmp_path.glob("*-waits.txt") if "for ever" in one.read_text()],
-            wait_s=PROCESS_WAIT_S,  # two programs and git start for it
+            wait_s=PROCESS_WAIT_S,  # two programs and git start first
         )
         (output,) = tmp_path.glob("*-waits.txt")
         mark = f"{process.pid}-{output.stem}"

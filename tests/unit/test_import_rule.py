@@ -129,9 +129,7 @@ NO_ASYNCIO = frozenset({"model", "protocol", "filtering", "store"})
 
 
 def faults(module: str, nodes: Sequence[ast.AST]) -> list[str]:
-    """Return what code, given by its nodes, does against the rules as module `module`, dotted and
-    without `cometmq.`.
-    """
+    """Return how the nodes of a module break the rules; `module` is its dotted name without `cometmq.`."""
     room = module.partition(".")[0]
     return [
         *_name_faults(module),
@@ -240,7 +238,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that run when a module is imported: no functions, and nothing for type checkers."""
+    """Yield the nodes that run when a module is imported, without functions and code for type checkers."""
     for child in ast.iter_child_nodes(node):
         match child:
             case ast.FunctionDef() | ast.AsyncFunctionDef():

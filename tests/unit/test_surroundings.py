@@ -83,7 +83,7 @@ LEFT: Final[dict[str, str]] = {}
 
 
 def uses(nodes: Sequence[ast.AST]) -> set[str]:
-    """Return the full names of what a module, given by its nodes, asks the machine for."""
+    """Return the full names of all that the nodes of a module ask the machine for."""
     names = _imported(nodes)
     found = set()
     for node in nodes:

@@ -133,7 +133,7 @@ def classes() -> dict[str, list[Path]]:
 
 @functools.cache
 def words_of_class(name: str) -> tuple[frozenset[str], frozenset[str]]:
-    """All words of our classes of that name, and those of their bases."""
+    """Return all words in our classes of that name, and all words in the names of their bases."""
     words: set[str] = set()
     bases: set[str] = set()
     for path in classes()[name]:

@@ -132,7 +132,7 @@ async def test_who_waits_without_haste_notices_for_those_in_haste(
 
 
 class Silent(asyncio.Protocol):
-    """Takes requests and answers none; `codes` gets the code of each."""
+    """Takes requests and answers none; adds the code of each to `codes`."""
 
     def __init__(self, codes: list[int]) -> None:
         self._codes = codes
@@ -142,7 +142,7 @@ class Silent(asyncio.Protocol):
         self._codes += [decode_command(frame).code for frame in self._frames.feed(data)]
 
 
-# In simulated time: a busy machine took longer to connect than the haste allowed, and asked nothing.
+# In simulated time: on a busy machine the client did not connect within 0.1 s, and asked nothing.
 @in_simulated_time
 async def test_a_client_asks_a_silent_broker_once_for_all_in_haste() -> None:
     network, codes = MemoryNetwork(), list[int]()

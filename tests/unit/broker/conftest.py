@@ -13,7 +13,7 @@ from cometmq.broker.server import Broker
 
 @pytest.fixture(autouse=True, scope="module")
 def queries_of_the_whole_index() -> Iterator[None]:
-    """Have the module's brokers answer queries as `be_thorough` says."""
+    """Have the module's brokers index all messages before they answer a query (`be_thorough`)."""
     with pytest.MonkeyPatch.context() as patch:
         be_thorough(patch.setattr)
         yield

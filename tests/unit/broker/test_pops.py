@@ -118,7 +118,7 @@ async def test_an_acknowledged_message_moves_the_groups_offset(tmp_path: Path) -
 
 
 def held_revival(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Return an event before which no message comes again, however long the machine takes until it is set."""
+    """Let no message come again until the test sets the event that this returns."""
     read, goes_on = broker.pops.revival._read, asyncio.Event()
 
     async def read_then(*args: Any) -> Any:
@@ -698,7 +698,7 @@ async def test_a_retry_topic_that_cannot_be_written_down_delays_what_comes_again
         client = Client(broker)
         await fill(client, 1)
         goes_on = held_revival(broker, monkeypatch)
-        await pop(client, invisibleTime=SHORT)  # which makes sure of the topic as well
+        await pop(client, invisibleTime=SHORT)  # before the patch, since a pop calls `written`, too
         monkeypatch.setattr(TopicManager, "written", fails_twice)
         is_written = TopicManager.is_written
         monkeypatch.setattr(

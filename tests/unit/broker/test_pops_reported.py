@@ -74,7 +74,7 @@ async def test_10736_an_acknowledgement_amid_the_reading_counts(
 
         async def acknowledged(*args: Any) -> Any:
             records = await read(*args)
-            await is_popped.wait()  # a busy machine may be later here than the messages are hidden
+            await is_popped.wait()  # on a busy machine `messages` may not be set yet
             assert (await ack(client, messages[0])).code == 0
             return records
 

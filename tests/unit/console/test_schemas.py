@@ -48,7 +48,7 @@ async def test_what_decodes_bodies_gets_no_secrets(
         return run(*args, **options)
 
     monkeypatch.setattr(subprocess, "run", spied)
-    # A program starts and imports, which takes its time on a busy machine.
+    # On a busy machine the program that decodes takes long to start and to import.
     monkeypatch.setattr(store, "_DEADLINE_S", PROCESS_WAIT_S)
     kept = Schemas(tmp_path)
     text, _ = await kept.decode(Schema("one", "avro", AVRO), b"\x0e")

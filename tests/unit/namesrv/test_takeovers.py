@@ -122,7 +122,7 @@ class Peer:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    # A living broker may answer late on a busy machine.
+    # On a busy machine a live broker may answer late.
     monkeypatch.setattr(route_handlers, "_ANSWERS_WITHIN_S", WAIT_S)
     return Site(tmp_path)
 

@@ -181,7 +181,7 @@ async def test_a_large_frame_over_a_slow_link_has_its_time() -> None:
         await honest.close()
 
 
-# In simulated time, in which no pause of a busy machine comes before the first byte.
+# In simulated time: if a busy machine paused before the first byte, the server would close `spoken`, too.
 @in_simulated_time
 async def test_a_connection_that_never_sends_a_byte_is_closed_before_others() -> None:
     network = MemoryNetwork()

@@ -29,7 +29,7 @@ ANSWER_LENGTH = 100_000
 
 
 class _Stream(asyncio.StreamReaderProtocol):
-    """A stream whose transport is known."""
+    """Keeps the transport of a stream."""
 
     transport: asyncio.Transport
 
@@ -40,7 +40,7 @@ class _Stream(asyncio.StreamReaderProtocol):
 
 
 class Peer:
-    """A bare TCP client, or one of a network in memory."""
+    """A bare client, over TCP or over a network in memory."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -164,7 +164,7 @@ async def test_connections_above_the_limit_are_refused() -> None:
             await peer.close()
 
 
-# In simulated time, in which no pause of a busy machine lies between two requests.
+# In simulated time: if a busy machine paused between two requests, the server would close `busy`, too.
 @in_simulated_time
 async def test_an_idle_connection_is_closed_and_a_busy_one_not() -> None:
     network = MemoryNetwork()

@@ -377,7 +377,7 @@ async def test_a_slow_handshake_is_ended_and_harms_nobody(files: Files) -> None:
     async with serving(config) as served:
         handshakes = served.tls.handshakes
         begun = client_hello()
-        # While these are slow, another client has as much time as a busy machine takes.
+        # The limit holds for the other client as well, and its handshake may take long on a busy machine.
         handshakes.timeout_s = WAIT_S
         async with peers(served.address, 50, begun[:1]) as slow:
             for sock in slow:

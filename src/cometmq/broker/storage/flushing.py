@@ -132,7 +132,7 @@ class FlushTimers:
         store = self._store
         if store.failure is not None:
             return math.inf
-        # Mostly a flush waits. To see whether the checkpoint is due takes longer.
+        # Usually a flush waits, and checking this is cheaper than checking the checkpoint.
         for waits in self._waits:
             if waits():
                 return 0.0

@@ -221,15 +221,17 @@ def _indented(value: Any, depth: int) -> str:
 
 
 def _laid_out(value: Any, newline: str, depth: int) -> str:
-    """Return the text of a plain value, without the keys whose value is None; `newline` begins the line
-    that its last bracket stands on. `depth` is how deep in the whole the value is.
+    """Return the text of a plain value, without the keys whose value is None.
+
+    `newline` begins the line of the last bracket. `depth` counts the levels between this value and the
+    one that `_indented` got.
 
     `json` has this layout, too, but makes it by closures that refer to each other. Everything that they
     hold stays until the garbage collector finds it, and then the loop's thread frees it.
     """
     if depth > MAX_JSON_DEPTH:
         raise _too_deep()
-    # Nearly all values are texts and integers, for which the encoder of `json` takes detours.
+    # Nearly all values are strings and integers, and the encoder of `json` takes detours for them.
     if isinstance(value, str):
         return _quoted(value)
     if type(value) is int:

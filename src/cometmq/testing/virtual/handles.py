@@ -1,7 +1,7 @@
 """Define the handles of a virtual loop: callbacks, timers and tasks, each of a node.
 
-A simulated hour makes some hundred thousand handles, and most of them do little. So their attributes are
-set here, without a call of asyncio's `__init__`, unless the loop is in debug mode.
+A simulated hour makes some hundred thousand handles, so each must be cheap to make. The constructors of
+callbacks and timers set the attributes themselves, and call asyncio's `__init__` only in debug mode.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import (
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
 )
 
-// The client's default is three seconds. On a busy machine a send is answered later; it is sent again then, and there
+// The client's default is three seconds. If a busy machine answers a send later, the client sends it again, and there
 // are two messages. The other client programs have the same timeout.
 const requestTimeout = 20 * time.Second
 

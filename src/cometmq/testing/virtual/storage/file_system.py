@@ -293,9 +293,9 @@ class FileSystem:
             yield from _files(below, node)
 
     def room(self) -> int:
-        """Return how many bytes all files take; one with two names counts for both.
+        """Return how many bytes all files take; a file with two names counts twice.
 
-        A broker asks for it many times a minute, so this makes no paths.
+        Brokers ask for it many times a minute, so this makes no paths.
         """
         room = 0
         directories = [self.root]
@@ -418,7 +418,7 @@ def _files(path: Path, node: Node) -> Iterator[tuple[Path, File]]:
         yield path, node
     elif isinstance(node, Directory):
         for name in sorted(node.entries):
-            # Code that goes through the files may remove some meanwhile.
+            # The caller may remove files while it iterates over them.
             if (below := node.entries.get(name)) is not None:
                 yield from _files(path / name, below)
 
