@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cometmq.errors import IllegalArgumentError
@@ -93,7 +93,6 @@ tags = st.text(st.characters(codec="utf-8", exclude_characters="|"), min_size=1,
 )
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.lists(tags, min_size=1, max_size=5), tags)
 def test_broker_and_client_agree_but_for_shared_codes(chosen: list[str], tag: str) -> None:
     subscription = build_subscription("t", " || ".join(chosen))
