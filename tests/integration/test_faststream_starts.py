@@ -105,6 +105,18 @@ async def test_a_subscriber_of_a_group_that_has_one_is_refused_after_the_start_t
     assert billed == ["O-1"]
 
 
+@pytest.mark.parametrize("policy", ["manual", True, None])
+def test_a_wrong_ack_policy_is_refused(policy: Any) -> None:
+    """FastStream compares policies by identity: with "manual" the subscriber settled no message at all."""
+    for made in (
+        lambda: RocketMQBroker("127.0.0.1:9876", ack_policy=policy),
+        lambda: RocketMQRouter(ack_policy=policy),
+        lambda: RocketMQRouter().subscriber("orders", group="billing", ack_policy=policy),
+    ):
+        with pytest.raises(IllegalArgumentError, match=f"ack_policy is {policy!r}; use .*MANUAL"):
+            made()
+
+
 async def test_a_start_that_failed_leaves_its_group_free(
     cometmq_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

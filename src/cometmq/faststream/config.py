@@ -7,12 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from faststream._internal.configs import BrokerConfig
+from faststream._internal.constants import EMPTY
+from faststream.middlewares import AckPolicy
 
 from cometmq.client.popping.simple_consumer import SimpleConsumer
 from cometmq.client.producing.producer import Producer
+from cometmq.errors import IllegalArgumentError
 from cometmq.faststream.producer import RocketMQProducer
 
 Watch: TypeAlias = Callable[[Producer | SimpleConsumer], object]
+
+
+def check_ack_policy(policy: object) -> None:
+    """Raise IllegalArgumentError for a value that FastStream would silently take for another policy."""
+    if policy is not EMPTY and not isinstance(policy, AckPolicy):
+        raise IllegalArgumentError(
+            f"ack_policy is {policy!r:.100}; use a value of faststream.AckPolicy: "
+            + ", ".join(each.name for each in AckPolicy)
+        )
 
 
 @dataclass(kw_only=True)
@@ -24,3 +36,7 @@ class RocketMQBrokerConfig(BrokerConfig):
     watch: Watch | None = None
     # The topic of the started subscriber in each group.
     topics_by_group: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ack_policy(self.ack_policy)

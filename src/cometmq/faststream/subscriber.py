@@ -23,7 +23,7 @@ from cometmq.client.popping.message import ReceivedMessage
 from cometmq.client.popping.renewals import Renewals
 from cometmq.client.popping.simple_consumer import SimpleConsumer
 from cometmq.errors import ClientStateError, IllegalArgumentError
-from cometmq.faststream.config import RocketMQBrokerConfig
+from cometmq.faststream.config import RocketMQBrokerConfig, check_ack_policy
 from cometmq.faststream.message import Parser, RocketMQMessage
 from cometmq.faststream.producer import ReplyPublisher
 from cometmq.filtering.tags import accepts, build_subscription
@@ -83,6 +83,9 @@ class RocketMQSubscriberConfig(SubscriberUsecaseConfig):
 
     selection: Selection
     work: Work
+
+    def __post_init__(self) -> None:
+        check_ack_policy(self._ack_policy)
 
     @property
     def ack_policy(self) -> AckPolicy:
