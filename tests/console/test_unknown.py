@@ -244,7 +244,9 @@ def test_no_page_takes_what_a_broker_that_is_gone_had_for_none(visited: Visited,
 
 @pytest.mark.parametrize("view", [name for name in NAMES if name.startswith("/group ")])
 def test_a_group_has_one_bar_for_one_broker(visited: Visited, view: str) -> None:
-    assert visited.of_stopped[view].html.count('class="unknown"') == 1
+    bars = re.findall('class="unknown".*?</p>', visited.of_stopped[view].html, re.DOTALL)
+    # On a busy machine the other broker may miss the page's time, too, and has a bar of its own.
+    assert len([bar for bar in bars if visited.held.address in bar]) == 1, bars
 
 
 @pytest.mark.parametrize("view", [name for name in NAMES if POPPERS in name])

@@ -8,6 +8,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
+from tests.pace import PACE
 from tests.waits import CLOCK, eventually
 
 from cometmq import AdminClient, Message, Producer
@@ -201,8 +202,9 @@ def test_what_cannot_be_a_page_is_refused(
 
 def test_a_delayed_message_is_recalled(admin: AdminClient, producer: Producer, name: str) -> None:
     send(producer, admin, name, 1)
-    sent = producer.send(Message(name, b"taken back", delay_ms=5000))
-    producer.send(Message(name, b"comes", delay_ms=5000))
+    delay_ms = int(5000 * PACE)
+    sent = producer.send(Message(name, b"taken back", delay_ms=delay_ms))
+    producer.send(Message(name, b"comes", delay_ms=delay_ms))
     waiting = eventually(
         lambda: [
             each.message

@@ -94,7 +94,7 @@ def test_a_stuck_listener_does_not_hold_its_message(face: Face, name: str) -> No
             stuck.wait(WAIT_S)
         return ConsumeResult.SUCCESS
 
-    face.consumer(name, name, handle, consume_from=FIRST, consume_timeout_ms=200)
+    face.consumer(name, name, handle, consume_from=FIRST, consume_timeout_ms=1500)
     try:
         eventually(lambda: seen == [0, 1])
     finally:

@@ -15,8 +15,8 @@ from cometmq.testing import Cluster
 STUBBORN = """
 import signal, time
 from tests.simulation.limit import limited
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
 with limited("seed 4711", 0.05, grace_s=0.1):
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
     time.sleep(0.5)
     while True:
         try:
