@@ -16,6 +16,7 @@ from cometmq.console.views.fields import (
     text_field,
 )
 from cometmq.console.watching.asking import AT_ONCE, ask_each, each_cluster, for_a_page, in_time
+from cometmq.console.watching.causes import by_cause
 from cometmq.errors import RemoteError, RequestTimeoutError, ServersFailedError
 from cometmq.model.topic import TopicConfig
 
@@ -35,6 +36,16 @@ async def test_what_is_asked_for_is_told_beside_why_the_rest_is_not() -> None:
     assert isinstance(found["hangs"].error, RequestTimeoutError)
     assert (await in_time(ask("b"))).value == "B"
     assert isinstance((await in_time(ask("hangs"), wait_s=0.01)).error, RequestTimeoutError)
+
+
+async def test_a_server_that_is_late_is_one_cause_with_its_silence() -> None:
+    """A page had a bar for each of them."""
+    address = "10.0.0.3:10911"
+    late = await in_time(asyncio.Event().wait(), wait_s=0.01, address=address)
+    silent = RequestTimeoutError("has answered nothing for 3 s", address=address)
+    causes = by_cause([(silent, "its members"), (late.error, "how far it is")])
+    assert [cause.what for cause in causes.first] == [["its members", "how far it is"]]
+    assert str(late.error).startswith(f"{address} did not answer within 0.01 s")
 
 
 async def test_all_questions_of_a_page_have_one_deadline() -> None:

@@ -219,7 +219,7 @@ async def at_brokers(console: Console, ask: Callable[[str], Awaitable[T]]) -> An
     async def answer_of(state: BrokerState) -> Known[T]:
         if state.is_silent:
             return Known(None, state.error)
-        return await in_time(ask(state.at.address), _nothing, who=state.at.address)
+        return await in_time(ask(state.at.address), _nothing, address=state.at.address)
 
     asked = [state.at for state in readers.values()]
     answers = await asyncio.gather(*map(answer_of, readers.values()))

@@ -120,14 +120,18 @@ async def in_time(
     *,
     wait_s: float | None = None,
     who: str = "the cluster",
+    address: str | None = None,
 ) -> Known[T]:
     """Return what `asked` gives within `wait_s`, or within the page's time, or why it gives
     nothing.
 
+    `who` is asked; give `address` instead if it is a single server. All errors about a server then have its
+    address, by which a page shows them as one (`watching.causes`).
+
     If some of several servers failed, the value is what `join` makes of the others' answers, and the
     error is kept, too.
     """
-    found = await _in_time(asked, join, _deadline(wait_s), who)
+    found = await _in_time(asked, join, _deadline(wait_s), who, address)
     await _turn()
     return found
 
@@ -137,6 +141,7 @@ async def _in_time(
     join: Callable[[Mapping[str, Any]], T] | None,
     deadline: _Deadline,
     who: str,
+    address: str | None,
 ) -> Known[T]:
     try:
         async with asyncio.timeout_at(deadline.end_s):
@@ -146,7 +151,7 @@ async def _in_time(
     except CometMQError as error:
         return Known(None, error)
     except TimeoutError:
-        return Known(None, _late(deadline.wait_s, who))
+        return Known(None, _late(deadline.wait_s, address or who, address))
 
 
 async def brokers_of(console: Console) -> list[BrokerAddress]:
@@ -222,5 +227,6 @@ async def each_cluster(
     return done
 
 
-def _late(wait_s: float, who: str | None = None) -> RequestTimeoutError:
-    return RequestTimeoutError(Refused.LATE(server=who or Refused.THE_CLUSTER(), seconds=wait_s))
+def _late(wait_s: float, who: str | None = None, address: str | None = None) -> RequestTimeoutError:
+    late = Refused.LATE(server=who or Refused.THE_CLUSTER(), seconds=wait_s)
+    return RequestTimeoutError(late, address=address)
