@@ -59,7 +59,7 @@ def _wrapped(owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
 
 
 def _soon(owner: type, name: str, *delays_s: float) -> None:
-    """Call a method of the loop's thread that returns nothing later."""
+    """Delay the calls of a method of the loop's thread that returns nothing."""
 
     def wrap(method: Callable[..., None]) -> Callable[..., None]:
         def later(*arguments: Any) -> None:
@@ -121,7 +121,7 @@ def _registrations() -> None:
     usual_s = registration._ANNOUNCEMENT_WAIT_S
 
     def wrap(announced: Callable[..., Any]) -> Callable[..., Any]:
-        async def unheard(self: Any) -> None:
+        async def briefly(self: Any) -> None:
             # A test that relies on the announcement has set a longer wait.
             wanted = usual_s < registration._ANNOUNCEMENT_WAIT_S
             # For so long the first send to a topic waits until the name servers know the topic.
@@ -130,7 +130,7 @@ def _registrations() -> None:
                 async with asyncio.timeout(wait_s):
                     await announced(self)
 
-        return unheard
+        return briefly
 
     _wrapped(registration.Registration, "announced", wrap)
 

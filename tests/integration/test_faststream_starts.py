@@ -107,7 +107,7 @@ async def test_a_subscriber_of_a_group_that_has_one_is_refused_after_the_start_t
 
 @pytest.mark.parametrize("policy", ["manual", True, None])
 def test_a_wrong_ack_policy_is_refused(policy: Any) -> None:
-    """FastStream compares policies by identity: with "manual" the subscriber settled no message at all."""
+    """With "manual" in place of AckPolicy.MANUAL, the subscriber settled no message at all."""
     for made in (
         lambda: RocketMQBroker("127.0.0.1:9876", ack_policy=policy),
         lambda: RocketMQRouter(ack_policy=policy),

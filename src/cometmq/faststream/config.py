@@ -19,7 +19,10 @@ Watch: TypeAlias = Callable[[Producer | SimpleConsumer], object]
 
 
 def check_ack_policy(policy: object) -> None:
-    """Raise IllegalArgumentError for a value that FastStream would silently take for another policy."""
+    """Raise IllegalArgumentError for a value that is no AckPolicy.
+
+    FastStream compares policies by identity: with "manual" in place of AckPolicy.MANUAL nothing settles a message.
+    """
     if policy is not EMPTY and not isinstance(policy, AckPolicy):
         raise IllegalArgumentError(
             f"ack_policy is {policy!r:.100}; use a value of faststream.AckPolicy: "
