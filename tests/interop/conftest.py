@@ -46,6 +46,7 @@ LONGEST_FIRST = (
     "test_differential_pop",
     "test_mqadmin",
     "test_scenarios",
+    "test_payloads_on_java",
 )
 
 
