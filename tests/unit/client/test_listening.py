@@ -210,15 +210,18 @@ async def test_close_drops_what_has_not_begun_and_waits_for_what_has(wrap: Any) 
 
 
 async def test_close_gives_up_on_a_listener_that_never_returns() -> None:
+    entered = threading.Event()
     release = threading.Event()
 
     def listen(_: list[MessageExt]) -> ConsumeResult:
+        entered.set()
         release.wait(2 * WAIT_S)
         return SUCCESS
 
     done = Done()
     runner = ThreadRunner(listen, 1, "test", done)
     runner.submit(jobs(1))
+    assert await asyncio.to_thread(entered.wait, WAIT_S)
     async with asyncio.timeout(WAIT_S):
         await runner.close(0.05)
     assert done.jobs == []
