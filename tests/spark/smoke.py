@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.spark.processes import PLAIN_QUICK_JAVA
-from tests.waits import SEND_WAIT_MS, eventually
+from tests.waits import JVM_WAIT_S, SEND_WAIT_MS, eventually
 
 from cometmq import AdminClient, Message, Producer
 from cometmq.spark.jvm import jar_path, with_jar
@@ -30,7 +30,7 @@ from cometmq.testing.cluster import Cluster
 from cometmq.testing.ports import HeldPort
 
 # After so long, all threads say where they are.
-HANGS_S = 700
+HANGS_S = JVM_WAIT_S
 
 COUNT = 60
 BODIES = [b"%d" % at for at in range(COUNT)]
@@ -210,10 +210,10 @@ class Smoke:
             assert Counter(bytes(row.body) for row in rows.collect()) == SENT
         else:
             # PySpark gives a stream's source 10 s to start, whatever is set. A busy machine takes longer.
-            for _ in range(5):
-                said = refusal(run)
-                if "failed to connect back" not in said:
-                    break
+            said = eventually(
+                lambda: refusal(run),
+                lambda said: "failed to connect back" not in said,
+            )
             assert "streams of the source rocketmq need PySpark 4.2 or newer" in said, said
 
     def words(self) -> None:
