@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waits import PROCESS_WAIT_S, until
+from tests.waits import PROCESS_WAIT_S, eventually, until
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message, MessageExt
 from cometmq.admin import AdminClient
@@ -147,7 +147,13 @@ def test_a_benchmark_measures_over_tls(tmp_path: Path) -> None:
         assert cluster.tls is not None
         common = ("-n", cluster.namesrv, "-t", "BenchTls", "-q", "20")
         trusting = (*common, "--ca-file", str(cluster.tls.ca_file))
-        assert bench_json("producer", *trusting)["stored"] == 20
+        # A broker that gets no processor for 3 s makes a benchmark fail.
+        produced = eventually(
+            lambda: bench("producer", *trusting, "-o", "json"),
+            lambda result: result.returncode == 0,
+            wait_s=DEADLINE_S,
+        )
+        assert json.loads(produced.stdout)["stored"] == 20
         assert bench_json("consumer", *trusting, "--from", "first")["holds"]
         assert "may require TLS" in bench("producer", *common).stderr
 

@@ -183,7 +183,13 @@ def ask_all(address: str, asked: list[Asked]) -> list[str]:
 @contextmanager
 def no_handler_fails() -> Iterator[None]:
     with structlog.testing.capture_logs() as lines:
-        yield
+        try:
+            yield
+        except pytest.fail.Exception as error:
+            error.add_note(
+                "\n".join(map(str, lines[-20:]))
+            )  # the server says why it closed a connection
+            raise
     bad = ("error", "critical", "exception")
     failed = [line for line in lines if line["log_level"] in bad or line.get("exc_info")]
     assert not failed, failed[:5]

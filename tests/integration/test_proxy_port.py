@@ -746,8 +746,10 @@ async def test_calls_know_the_address_of_their_client(cluster: Cluster) -> None:
                 "body": b"x",
                 "system_properties": {"message_id": "born-1"},
             }
-            answer = await client.call("SendMessage", messages=[message])
-            assert answer.status.code == wire.OK
+            await until(  # the name server knows the topic
+                lambda: client.call("SendMessage", messages=[message]),
+                lambda answer: answer.status.code == wire.OK,
+            )
             found = await admin.messages.by_unique_id("born", "born-1")
             peers = {relay.peer for relay in proxy.front._relays.values()}
     assert {each.properties["__BORNHOST"] for each in found} == peers

@@ -6,8 +6,12 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
 from tests.integration.raw_client import heartbeat_body, properties, pull_ext, send_ext
 from tests.unit.broker.broker_box import GROUP, Client, running
+from tests.waits import WAIT_S
+
+from cometmq.broker.pulls import pull as pulls
 
 SEND, PULL, HEARTBEAT, UNREGISTER = 10, 11, 34, 35
 SUSPEND = 2
@@ -99,8 +103,13 @@ async def test_two_heartbeats_of_a_client_end_as_the_second_says(tmp_path: Path)
             assert data.expression.endswith("b = 2")
 
 
-async def test_a_pull_waits_for_the_expression_that_its_heartbeat_brings(tmp_path: Path) -> None:
+async def test_a_pull_waits_for_the_expression_that_its_heartbeat_brings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A first pull that came while the expression was compiled would be refused for three seconds."""
+    monkeypatch.setattr(
+        pulls, "HEARTBEAT_WAIT_S", WAIT_S
+    )  # a busy machine compiles for more than a second
     async with running(tmp_path, enable_property_filter=True) as broker:
         client = Client(broker)
         await client.ask(HEARTBEAT, {}, heartbeat_body("c1", {GROUP: ["orders"]}))

@@ -15,6 +15,7 @@ held TEXT    notes TEXT as a failure by what another process holds, and ends wit
 wrong        ends with status 2
 look         notes a batch, and ends with status 1 when it is asked to: its report names something
 
+DIRECTORY/steady has the seconds after which a driver that got on begins a new row of deaths, 600 if it is missing.
 SIGUSR1 sets the supervisor's clock forward by STALLED_S, SIGUSR2 by ENDING_S.
 """
 
@@ -111,7 +112,8 @@ def main(directory: Path, max_restarts: int) -> int:
     clock = ForwardClock()
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, clock.forward)
-    steady_s = STEADY_S if (directory / "steady").exists() else 600.0
+    steady = directory / "steady"
+    steady_s = float(steady.read_text()) if steady.exists() else 600.0
     timing = Timing(STALLED_S, 0.01, 0.1, steady_s, ENDING_S)
     command = [sys.executable, "-m", __spec__.name, str(directory)]
     return Supervisor(config, command, say, days, timing, clock).run()

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.unit.pipelines.supervising import STEADY_S
 from tests.waits import PROCESS_WAIT_S, eventually
 
 from cometmq.cli.pipeline.failure import sentence_of
@@ -174,7 +175,8 @@ def test_it_gives_up_after_as_many_deaths_as_the_limit_says(tmp_path: Path) -> N
 
 
 def test_the_time_in_which_drivers_stand_still_begins_no_new_row_of_deaths(tmp_path: Path) -> None:
-    (tmp_path / "steady").touch()
+    # Less than the time in which each stands still, and more than between two notes on a busy machine.
+    (tmp_path / "steady").write_text("300")
     with service(tmp_path, "silent", "silent", "final enough", max_restarts=1) as one:
         one.stall(batches=1)
         one.stall(batches=2)
@@ -183,7 +185,7 @@ def test_the_time_in_which_drivers_stand_still_begins_no_new_row_of_deaths(tmp_p
 
 
 def test_a_driver_that_gets_on_for_long_begins_a_new_row_of_deaths(tmp_path: Path) -> None:
-    (tmp_path / "steady").touch()
+    (tmp_path / "steady").write_text(str(STEADY_S))
     with service(tmp_path, "while", "while", "while", "work", max_restarts=1) as one:
         eventually(lambda: len(one.drivers()) == 4, wait_s=PROCESS_WAIT_S)
         assert [line.partition("(")[2] for line in one.lines[1:]] == [
