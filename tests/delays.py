@@ -132,7 +132,16 @@ def _registrations() -> None:
 
         return briefly
 
+    def wrap_changes(register: Callable[..., Any]) -> Callable[..., Any]:
+        async def later(self: Any) -> None:
+            if not _in_virtual_time():
+                await asyncio.sleep(_CHANCE.choice((0, 0, 0.3)))
+            await register(self)
+
+        return later
+
     _wrapped(registration.Registration, "announced", wrap)
+    _wrapped(registration.Registration, "_register_changes", wrap_changes)
 
 
 def _rebalances() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -18,7 +17,8 @@ from typing import Any, Protocol
 
 import pytest
 from tests.integration.patience import be_patient
-from tests.integration.raw_client import RawClient, wait_until_readable
+from tests.integration.raw_client import wait_until_readable
+from tests.integration.routes import wait_until_routed
 from tests.integration.virtual import Driver
 from tests.waits import SEND_WAIT_MS, WAIT_S, eventually
 
@@ -34,7 +34,6 @@ PATIENT = {"send_timeout_ms": SEND_WAIT_MS}
 # What a listener does, for both faces. A generator that yields seconds takes so long in between: its
 # thread sleeps, or its coroutine does.
 Handle = Callable[[list[MessageExt]], ConsumeResult | Generator[float, None, Any] | None]
-_GET_ROUTE = 105
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -142,16 +141,7 @@ class BlockingFace:
         )
 
     def until_routed(self, topic: str, broker: str, *more: str) -> None:
-        # A producer of ours would not do: for a topic that does not exist it returns what would be
-        # made.
-        with RawClient(self.namesrv.split(";", maxsplit=1)[0]) as client:
-
-            def known() -> bool:
-                answer = client.ask(_GET_ROUTE, {"topic": topic})
-                found = json.loads(answer.body)["brokerDatas"] if answer.body else []
-                return {data["brokerName"] for data in found} >= {broker, *more}
-
-            eventually(known)
+        wait_until_routed(self.namesrv, topic, broker, *more)
 
     def close(self) -> None:
         while self._open:

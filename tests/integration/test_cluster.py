@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.integration.routes import until_routed
 from tests.waits import WAIT_S
 
 import cometmq.aio
@@ -55,6 +56,7 @@ async def test_on_the_loop_of_a_test_its_methods_are_awaited() -> None:
                 await cluster.stop_name_server(0)  # the other one is asked
                 await cluster.restart_broker(1)
                 await cluster.start_name_server(0)
+                await until_routed(cluster, "orders", "broker-b")
 
 
 def test_a_cluster_leaves_nothing_behind(temporary: Path) -> None:

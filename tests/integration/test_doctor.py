@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.routes import until_routed
 from tests.waits import WAIT_S, until
 from typer.testing import CliRunner
 
@@ -289,6 +290,7 @@ async def test_the_doctor_finds_retries_that_nobody_reads() -> None:
     with Cluster() as cluster:
         async with Producer("shop", namesrv=cluster.namesrv) as producer:
             await producer.send(Message("orders", b"1"))
+        await until_routed(cluster, "orders", "broker-a")
         async with SimpleConsumer("billing", namesrv=cluster.namesrv) as consumer:
             consumer.subscribe("orders")
             (message,) = await consumer.receive()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.routes import until_routed
 from tests.integration.test_proxy_access import ADMIN, GUARDED, guarded
 from tests.integration.test_proxy_port import Certificates
 from tests.waits import WAIT_S
@@ -77,6 +78,7 @@ async def test_a_proxy_that_serves_is_well_and_says_its_version_and_its_time() -
         assert "TOPIC_NOT_FOUND" in found["topic orders"].value
         async with AdminClient(namesrv=cluster.namesrv) as admin:
             await admin.topics.create("orders", cluster="DefaultCluster")
+        await until_routed(cluster, "orders", "broker-a")
         found = await checked(endpoint, topic="orders")
         assert "at broker-a, for NORMAL messages" in found["topic orders"].value
 

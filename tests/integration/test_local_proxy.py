@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.integration.routes import until_routed
 from tests.integration.test_proxy import Client, message_to
 from tests.waits import PROCESS_WAIT_S, WAIT_S
 
@@ -30,6 +31,7 @@ async def cluster() -> AsyncIterator[Cluster]:
             await admin.topics.create(
                 "orders", read_queues=2, write_queues=2, cluster="DefaultCluster"
             )
+        await until_routed(cluster, "orders", "broker-a", "broker-b")
         yield cluster
 
 

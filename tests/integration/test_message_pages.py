@@ -36,7 +36,9 @@ def producer(namesrv: str) -> Iterator[Producer]:
 def send(producer: Producer, admin: AdminClient, topic: str, count: int) -> list[bytes]:
     """Send numbered messages to all queues in turn, a few in each ms; return their bodies."""
     admin.topics.create(topic)
-    eventually(lambda: len({queue.broker_name for queue in producer.queues(topic)}) == 2)
+    eventually(
+        lambda: len(admin.topics.route(topic).queue_datas) == 2, passing=(RouteNotFoundError,)
+    )
     queues = producer.queues(topic)
     for number in range(count):
         message = Message(topic, b"%d" % number, tags="odd" if number % 2 else "even")

@@ -303,6 +303,7 @@ def test_operators_send_a_message_to_try_a_topic(
     face: BlockingFace, ask: Ask, name: str, namesrv: str
 ) -> None:
     ask(lambda admin: admin.topics.create(name, read_queues=2, write_queues=2, broker="broker-b"))
+    face.until_routed(name, "broker-b")
     received = Received()
     face.consumer(name, name, received.handle, consume_from=FIRST)
     message = Message(name, b"try", tags="t", keys="k", properties={"colour": "red"})
@@ -317,7 +318,9 @@ def test_operators_send_a_message_to_try_a_topic(
     assert len({at.msg_id for at in more}) == 20
 
 
-def test_a_message_that_operators_cannot_send_says_why(ask: Ask, name: str) -> None:
+def test_a_message_that_operators_cannot_send_says_why(
+    face: BlockingFace, ask: Ask, name: str
+) -> None:
     def refused(message: Message, **options: Any) -> str:
         with pytest.raises((IllegalArgumentError, RemoteError, RouteNotFoundError)) as error:
             ask(lambda admin: admin.messages.send(message, **options))
@@ -326,9 +329,14 @@ def test_a_message_that_operators_cannot_send_says_why(ask: Ask, name: str) -> N
     assert "knows no route of topic" in refused(Message(name, b"x"))
     assert "is empty" in refused(Message(name, b""))
     ask(lambda admin: admin.topics.create(name, write_queues=2, broker="broker-b"))
+    face.until_routed(name, "broker-b")
     elsewhere = MessageQueue(name, "broker-a", 0)
     assert "it does in 0 to 1 of broker-b" in refused(Message(name, b"x"), queue=elsewhere)
     ask(lambda admin: admin.topics.update(name, permission=4))
+    eventually(
+        lambda: [data.perm for data in ask(lambda admin: admin.topics.route(name)).queue_datas],
+        lambda permissions: permissions == [4],
+    )
     assert "no broker takes messages of topic" in refused(Message(name, b"x"))
 
 

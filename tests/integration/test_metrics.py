@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.integration.patience import be_prompt
+from tests.integration.routes import until_routed
 from tests.waits import WAIT_S, until
 
 from cometmq import ConsumeFromWhere, ConsumeResult, Message
@@ -258,6 +259,7 @@ async def test_an_error_is_counted_by_request_and_answer() -> None:
     async with Cluster(properties={**ON, "autoCreateTopicEnable": "false"}) as cluster:
         broker = cluster.brokers[0]
         broker.topics.put(TopicConfig("small", read_queue_nums=1, write_queue_nums=1))
+        await until_routed(cluster, "small", "broker-a")
         refused = broker.handlers.refused
         broker.store.config.max_message_size = 10
         broker.store.settings_changed()

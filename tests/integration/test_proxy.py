@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 import pytest
 from tests.integration.grpc_client import GrpcClient
+from tests.integration.routes import until_routed
 from tests.waits import WAIT_S, until
 
 from cometmq import Message
@@ -136,6 +137,7 @@ async def cluster() -> AsyncIterator[Cluster]:
                     cluster="DefaultCluster",
                     attributes={"message.type": kind},
                 )
+                await until_routed(cluster, kind.lower(), "broker-a")
         yield cluster
 
 
@@ -598,6 +600,7 @@ async def test_a_forwarded_message_is_a_dead_letter(client: Client, cluster: Clu
         max_delivery_attempts=1,
     )
     assert answer.status.code == wire.OK
+    await until_routed(cluster, "%DLQ%billing", "broker-a")
     async with AdminClient(namesrv=cluster.namesrv) as admin:
         letters = (await admin.topics.stats("%DLQ%billing")).queues
     assert sum(each.max_offset for each in letters) == 1
@@ -679,6 +682,7 @@ async def test_a_namespace_stands_in_front_of_the_names_of_topic_and_group(
 ) -> None:
     async with AdminClient(namesrv=cluster.namesrv) as admin:
         await admin.topics.create("ns%normal", cluster="DefaultCluster")
+    await until_routed(cluster, "ns%normal", "broker-a")
     topic = wire.Resource(resource_namespace="ns", name="normal")
     group = wire.Resource(resource_namespace="ns", name="billing")
     subscription = wire.Subscription(

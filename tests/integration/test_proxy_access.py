@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 from tests.integration.grpc_client import GrpcClient
+from tests.integration.routes import until_routed
 from tests.waits import WAIT_S, until
 
 from cometmq import Credentials
@@ -87,6 +88,7 @@ async def cluster() -> AsyncIterator[Cluster]:
     async with Cluster(properties=GUARDED, namesrv_properties=GUARDED) as cluster:
         async with AdminClient(namesrv=cluster.namesrv, credentials=ADMIN) as admin:
             await admin.topics.create("orders", cluster="DefaultCluster")
+            await until_routed(cluster, "orders", "broker-a")
             for user in ("seller", "buyer", "nobody"):
                 await admin.access.create_user(user, f"{user}-secret", cluster="DefaultCluster")
             await admin.access.create_acl(

@@ -19,6 +19,7 @@ import grpc.aio
 import pytest
 import structlog
 from tests.integration.grpc_client import GrpcClient
+from tests.integration.routes import until_routed
 from tests.integration.test_proxy import Client, message_to
 from tests.integration.test_proxy_access import GUARDED, guarded, signed
 from tests.waits import PROCESS_WAIT_S, WAIT_S, until
@@ -59,6 +60,7 @@ async def cluster() -> AsyncIterator[Cluster]:
             await tool.topics.create(
                 "orders", read_queues=2, write_queues=2, cluster="DefaultCluster"
             )
+        await until_routed(cluster, "orders", "broker-a", "broker-b")
         yield cluster
 
 
@@ -377,13 +379,14 @@ async def test_a_member_reports_its_state_and_its_stacks(
 
 
 async def test_the_accumulation_counts_what_is_in_flight_and_what_waits(
-    client: Client, tool: AdminClient
+    client: Client, tool: AdminClient, cluster: Cluster
 ) -> None:
     await refusal(
         client, "DescribeGroupAccumulation", wire.CONSUMER_GROUP_NOT_FOUND, group={"name": "none"}
     )
     # If a group has never popped from a queue, the number of its waiting messages there is unknown.
     await tool.topics.create("single", read_queues=1, write_queues=1, broker="broker-a")
+    await until_routed(cluster, "single", "broker-a")
     await client.consume("single")
     (first,) = await sent_and_received(client, b"first")
     ok(await client.ack(first))
@@ -843,6 +846,7 @@ async def users() -> AsyncIterator[Cluster]:
     async with Cluster(properties=GUARDED, namesrv_properties=GUARDED) as cluster:
         async with AdminClient(namesrv=cluster.namesrv, credentials=ROOT) as tool:
             await tool.topics.create("orders", cluster="DefaultCluster")
+            await until_routed(cluster, "orders", "broker-a")
             await tool.access.create_user("nobody", "nobody-secret", cluster="DefaultCluster")
             for name, rights in RIGHTS.items():
                 await tool.access.create_user(name, f"{name}-secret", cluster="DefaultCluster")

@@ -21,6 +21,7 @@ import grpc.aio
 import pytest
 from tests.certificates import Authority, client_hello
 from tests.integration.grpc_client import GrpcClient
+from tests.integration.routes import until_routed
 from tests.waits import WAIT_S, until
 
 from cometmq.aio import AdminClient
@@ -128,6 +129,7 @@ async def test_plain_and_tls_share_the_port(cluster: Cluster, certificates: Cert
             }
             async with AdminClient(namesrv=cluster.namesrv) as admin:
                 await admin.topics.create("orders", cluster="DefaultCluster")
+            await until_routed(cluster, "orders", "broker-a")
             answer = await encrypted.call("SendMessage", messages=[message])
             assert answer.status.code == wire.OK, answer
         _, agreed = await shaken(proxy, client_context(certificates, "http/1.1", "h2"))
@@ -335,6 +337,7 @@ async def test_calls_know_the_client_behind_a_balancer(cluster: Cluster) -> None
         GrpcClient(f"127.0.0.1:{port}") as client,
     ):
         await admin.topics.create("balanced", cluster="DefaultCluster")
+        await until_routed(cluster, "balanced", "broker-a")
         answer = await client.call("SendMessage", messages=[message])
         assert answer.status.code == wire.OK
         (found,) = await admin.messages.by_unique_id("balanced", "balanced-1")
@@ -740,16 +743,15 @@ async def test_the_directory_of_the_private_socket_is_for_the_owner_alone_and_go
 async def test_calls_know_the_address_of_their_client(cluster: Cluster) -> None:
     async with AdminClient(namesrv=cluster.namesrv) as admin:
         await admin.topics.create("born", cluster="DefaultCluster")
+        await until_routed(cluster, "born", "broker-a")
         async with serving(cluster) as proxy, GrpcClient(f"127.0.0.1:{proxy.port}") as client:
             message = {
                 "topic": {"name": "born"},
                 "body": b"x",
                 "system_properties": {"message_id": "born-1"},
             }
-            await until(  # the name server knows the topic
-                lambda: client.call("SendMessage", messages=[message]),
-                lambda answer: answer.status.code == wire.OK,
-            )
+            answer = await client.call("SendMessage", messages=[message])
+            assert answer.status.code == wire.OK
             found = await admin.messages.by_unique_id("born", "born-1")
             peers = {relay.peer for relay in proxy.front._relays.values()}
     assert {each.properties["__BORNHOST"] for each in found} == peers

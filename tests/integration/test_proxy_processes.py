@@ -15,6 +15,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 import pytest
+from tests.integration.routes import until_routed
 from tests.integration.test_proxy import Client, message_to
 from tests.waits import PROCESS_WAIT_S, WAIT_S, eventually, until
 
@@ -168,6 +169,7 @@ async def cluster() -> AsyncIterator[Cluster]:
             await admin.topics.create(
                 "normal", read_queues=4, write_queues=4, cluster="DefaultCluster"
             )
+        await until_routed(cluster, "normal", "broker-a")
         yield cluster
 
 

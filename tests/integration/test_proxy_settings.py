@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.integration.routes import until_routed
 from tests.integration.test_proxy import Client, message_to
 
 from cometmq.aio import AdminClient
@@ -25,6 +26,7 @@ async def cluster() -> AsyncIterator[Cluster]:
             await admin.topics.create(
                 "normal", read_queues=1, write_queues=1, cluster="DefaultCluster"
             )
+        await until_routed(cluster, "normal", "broker-a")
         yield cluster
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.waits import eventually
 
 from cometmq import Credentials, Message, MessageQueue, Producer
 from cometmq.bulk.range_pulls import Missing
@@ -221,6 +222,7 @@ def test_windows_are_read_over_tls_and_with_signed_pulls() -> None:
             for start in range(0, 1000, 100):
                 sent = [Message("orders", b"%d" % at) for at in range(start, start + 100)]
                 producer.send_batch(sent, queue=QUEUE)
+        eventually(lambda: cluster.name_servers[0].table.route(QUEUE.topic))
         with BlockingRangeReader(credentials=owner, **known) as reader:
             chunks = list(reader.read(QUEUE, 0, 1000))
         assert all(chunk.window is not None for chunk in chunks)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.routes import wait_until_routed
 from tests.waits import WAIT_S, until
 
 import cometmq
@@ -357,6 +358,7 @@ def test_the_blocking_face(tmp_path: Path) -> None:
         with cometmq.Producer("shop", namesrv=cluster.namesrv) as producer:
             for number in range(20):
                 producer.send(cometmq.Message("orders", b"%d" % number))
+        wait_until_routed(cluster.namesrv, "orders", "broker-a")
         consumer = cometmq.SimpleConsumer(
             "billing", namesrv=cluster.namesrv, invisible_ms=int(WAIT_S * 1000)
         )

@@ -51,6 +51,7 @@ def test_a_lite_pull_consumer_without_queues_says_so_at_its_first_poll_and_once(
     face: Face, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     face.producer(name).send(Message(name, b"x"))
+    face.until_routed(name, "broker-a")
     consumer: Any = face.started(face.new_lite_pull_consumer(name))
     # To pull, it needs neither a subscription nor queues.
     (queue, *_) = consumer.queues(name)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from tests.integration.virtual import until_routed
+from tests.integration.routes import until_routed
 from tests.waits import WAIT_S, until
 
 from cometmq import ConsumeResult, LocalTransactionState, Message, MessageExt

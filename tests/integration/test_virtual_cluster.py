@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 import pytest
-from tests.integration.virtual import until_routed
+from tests.integration.routes import until_routed
 
 import cometmq
 from cometmq import ConsumeResult, LocalTransactionState, Message, MessageExt

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.integration.virtual import until_routed
+from tests.integration.routes import until_routed
 
 from cometmq import LocalTransactionState, Message, MessageExt, MessageQueue, SendResult, SendStatus
 from cometmq.aio import AdminClient, LitePullConsumer, Producer, TransactionProducer

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 import structlog.testing
-from tests.integration.virtual import until_routed
+from tests.integration.routes import until_routed
 from tests.waits import until
 
 from cometmq import ConsumeResult, Message, MessageExt

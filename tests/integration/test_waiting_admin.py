@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.console.actors import Actors
+from tests.integration.routes import wait_until_routed
 from tests.waits import eventually
 
 from cometmq import AdminClient, Message
@@ -70,7 +71,7 @@ def test_a_timed_message_waits_until_it_is_recalled(
 
 
 def test_a_half_message_is_ended_once(
-    admin: AdminClient, actors: Actors, name: str, monkeypatch: pytest.MonkeyPatch
+    admin: AdminClient, actors: Actors, name: str, namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin.topics.create(name)
     sent = actors.leave_waiting(name, name, b"x")
@@ -82,6 +83,7 @@ def test_a_half_message_is_ended_once(
 
     [half] = admin.messages.halves(broker).messages
     assert (half.topic, half.producer_group, half.checks) == (name, name, 0)
+    wait_until_routed(namesrv, name, broker)
     admin.messages.end_half(half.message, commit=True)
     eventually(lambda: not halves())
     assert admin.messages.halves(broker).is_sure

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tests.integration.raw_client import connecting_by
-from tests.waits import CLOCK, until
+from tests.waits import CLOCK
 
 from cometmq.testing import Cluster
 
@@ -44,17 +44,6 @@ class Driver:
 
     def connect(self, address: tuple[str, int], timeout_s: float) -> VirtualSocket:
         return VirtualSocket(self, address, timeout_s)
-
-
-async def until_routed(cluster: Cluster, topic: str, *brokers: str) -> None:
-    """Wait until each name server has the topic at these brokers, which may be after a broker's answer."""
-
-    def known() -> list[set[str]]:
-        routes = [each.table.route(topic) for each in cluster.name_servers]
-        return [{each.broker_name for each in route.queue_datas} for route in routes if route]
-
-    wanted = [set(brokers)] * len(cluster.name_servers)
-    await until(known, lambda seen: seen == wanted, wait_s=60, pause_s=0.1)
 
 
 class VirtualSocket(asyncio.Protocol):

@@ -78,7 +78,8 @@ final class Consume {
 
     /**
      * The listener counts a message before its client has noted it as consumed: a shutdown in
-     * between would leave an older offset at the broker.
+     * between would leave an older offset at the broker. A message leaves its queue before the offset
+     * is noted, so a shutdown waits for the threads of listeners, too.
      */
     private static void settle(DefaultMQPushConsumer member) throws InterruptedException {
         long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(Args.PATIENCE_MS);
@@ -87,8 +88,6 @@ final class Consume {
                 .getProcessQueueTable().values().stream()
                 .allMatch(queue -> queue.getMsgCount().get() == 0);
             if (idle && Pop.isIdle(member)) {
-                // A message leaves its queue a moment before the offset is noted.
-                Thread.sleep(100);
                 return;
             }
             Thread.sleep(10);
@@ -105,6 +104,7 @@ final class Consume {
             ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
             : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPersistConsumerOffsetInterval(1000);
+        consumer.setAwaitTerminationMillisWhenShutdown(Args.PATIENCE_MS);
         consumer.setMaxReconsumeTimes(args.number("max-reconsume-times", -1));
         Pop.configure(consumer, args);
         String classFilter = args.text("class-filter", null);
