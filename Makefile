@@ -94,7 +94,7 @@ demo: $(READY) ## Send 10,000 order events through a whole cluster, prove that n
 
 # In a fresh clone one process compiles the modules of the tests while mypyc compiles the hot ones. Otherwise each
 # worker of pytest would compile them, for twelve seconds.
-# CI's list of failed tests (COMETMQ_AGAIN) is for the run that follows.
+# This process leaves CI's list of failed tests (COMETMQ_AGAIN) to the run that follows.
 test: $(READY) ## The unit, integration and short fuzz tests
 	@test -d tests/unit/__pycache__ || env -u COMETMQ_AGAIN $(BIN)/python -m pytest -qq --collect-only >/dev/null 2>&1 & \
 		$(BIN)/python scripts/compile --optional; status=$$?; wait; exit $$status

@@ -7,8 +7,8 @@ topic, a rebalance, a state file, the end of a listener, a thread's beginning. C
 of them (`calls,listeners,…`), else all are; `stalls` stops the whole process now and then, and is for
 whoever asks for it. A test that fails under these delays fails in CI some day.
 
-In virtual time nothing is late: no machine is so slow that it changes such a run, and tests say there at
-what moment something happens. The simulator draws how slow the network is there (`make sim`).
+Nothing is late in virtual time: a slow machine does not change such a run, and its tests state the moment
+at which each thing happens. The simulator (`make sim`) draws how slow its network is.
 
 The last lines print COMETMQ_DELAYS_SEED. With it the same delays are drawn again, but threads and processes
 may take them in another order.
@@ -124,7 +124,7 @@ def _registrations() -> None:
         async def briefly(self: Any) -> None:
             # A test that relies on the announcement has set a longer wait.
             wanted = usual_s < registration._ANNOUNCEMENT_WAIT_S
-            # For so long the first send to a topic waits until the name servers know the topic.
+            # The first send to a topic waits at most this long until the name servers know the topic.
             wait_s = None if wanted or _in_virtual_time() else 0.01
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):

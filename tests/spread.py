@@ -15,7 +15,7 @@ TESTS = Path(__file__).parent
 
 
 def spread_rooms(items: list[pytest.Item]) -> None:
-    """Sort the tests by how much of their room comes before their module."""
+    """Sort the tests by the share of their room's tests that comes before their module."""
     rooms = {
         path: path.relative_to(TESTS).parts[0]
         for path in {item.path for item in items}

@@ -245,7 +245,7 @@ def test_no_page_takes_what_a_broker_that_is_gone_had_for_none(visited: Visited,
 @pytest.mark.parametrize("view", [name for name in NAMES if name.startswith("/group ")])
 def test_a_group_has_one_bar_for_one_broker(visited: Visited, view: str) -> None:
     bars = re.findall('class="unknown".*?</p>', visited.of_stopped[view].html, re.DOTALL)
-    # On a busy machine the other broker may miss the page's time, too, and has a bar of its own.
+    # On a busy machine the other broker may miss the page's time, too, and then has a bar of its own.
     brokers = [address for bar in bars for address in re.findall(r"127\.0\.0\.1:\d+", bar)]
     assert visited.held.address in brokers, bars
     assert len(set(brokers)) == len(brokers), bars

@@ -79,7 +79,7 @@ class Member:
             await asyncio.gather(polling, return_exceptions=True)
 
     async def _make_topic(self) -> None:
-        """Make the topic; repeat that, as the error says, while a slave confirms it too late."""
+        """Make the topic; try again, as the error advises, while a slave confirms it too late."""
         async with AdminClient(namesrv=self._namesrv) as admin:
 
             async def fault() -> ServersFailedError | None:

@@ -1,4 +1,4 @@
-"""Wait until name servers know which brokers have a topic, which may be after a broker's answer."""
+"""Wait until name servers know the brokers of a topic: a broker that makes a topic may answer before that."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def until_routed(cluster: Cluster, topic: str, *brokers: str) -> None:
 
 def wait_until_routed(namesrv: str, topic: str, *brokers: str) -> None:
     """Wait until the first name server of `namesrv` has the topic at these brokers."""
-    # A producer of ours would not do: for a topic that does not exist it returns what would be made.
+    # A producer of ours would not do: for a topic that does not exist it returns the queues that a send would make.
     with RawClient(namesrv.split(";", maxsplit=1)[0]) as client:
 
         def known() -> bool:

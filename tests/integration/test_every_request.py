@@ -186,9 +186,8 @@ def no_handler_fails() -> Iterator[None]:
         try:
             yield
         except pytest.fail.Exception as error:
-            error.add_note(
-                "\n".join(map(str, lines[-20:]))
-            )  # the server says why it closed a connection
+            # The server's log says why it closed a connection.
+            error.add_note("\n".join(map(str, lines[-20:])))
             raise
     bad = ("error", "critical", "exception")
     failed = [line for line in lines if line["log_level"] in bad or line.get("exc_info")]

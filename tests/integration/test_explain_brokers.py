@@ -363,13 +363,25 @@ def test_permissions_to_write_are_told_apart(admin: cometmq.AdminClient, topic: 
         admin.brokers.update_config({"brokerPermission": "6"})
 
 
+def routed(admin: cometmq.AdminClient, topic: str, write_queues: int) -> None:
+    """Wait until the name server knows so many queues of the topic."""
+    eventually(
+        lambda: [data.write_queue_nums for data in admin.topics.route(topic).queue_datas],
+        lambda found: found == [write_queues],
+    )
+
+
 def test_a_topic_without_queues_or_route_is_told(
     admin: cometmq.AdminClient, namesrv: str, topic: str
 ) -> None:
     admin.topics.update(topic, write_queues=0)
     refused(admin, topic, Cause.NO_WRITE_QUEUES)
+    routed(admin, topic, write_queues=0)
     admin.topics.update(topic, write_queues=1)
     refused(admin, topic, Cause.ACCEPTED)
+    routed(
+        admin, topic, write_queues=1
+    )  # the broker would register the topic again after its removal
     with RawClient(namesrv) as client:
         cluster = {"topic": topic, "clusterName": "DefaultCluster"}
         assert client.ask(DELETE_TOPIC_IN_NAMESRV, cluster).code == 0

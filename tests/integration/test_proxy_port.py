@@ -31,6 +31,7 @@ from cometmq.proxy.calls import MESSAGING
 from cometmq.proxy.configuration import front_config
 from cometmq.proxy.configuration.config import ProxyConfig
 from cometmq.proxy.configuration.front_config import FrontConfig
+from cometmq.proxy.port import front as front_module
 from cometmq.proxy.port.front import Front
 from cometmq.proxy.server import Proxy
 from cometmq.proxy.wire import messaging_pb2 as wire
@@ -539,7 +540,8 @@ async def front_before(
         server.close()
         for task, writer in running:
             task.cancel()
-            writer.transport.abort()
+            with contextlib.suppress(AttributeError):  # of a transport that is closed already
+                writer.transport.abort()
         await asyncio.gather(*(task for task, _ in running), return_exceptions=True)
 
 
@@ -731,6 +733,42 @@ async def test_bytes_arrive_whole_in_both_directions(
             assert await asyncio.wait_for(reader.read(), WAIT_S) == b"end"
         writer.close()
         await until(lambda: front.open_count == 0)
+
+
+async def test_what_grpcs_server_wrote_before_it_stopped_reaches_the_client() -> None:
+    """The last messages of a proxy that stopped stayed hidden from all consumers for their invisible time."""
+    answer = b"the last messages"
+    has_stopped = asyncio.Event()
+
+    async def stop_after_an_answer(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        await reader.readexactly(1)
+        writer.write(answer)
+        writer.close()
+        has_stopped.set()  # before the front has read anything
+
+    async with front_before(stop_after_an_answer) as (front, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+        writer.write(b"P")
+        async with asyncio.timeout(WAIT_S):
+            await has_stopped.wait()
+            await front.let_answers_leave()
+            await front.close()
+            assert await reader.read() == answer
+        writer.close()
+
+
+async def test_a_client_that_reads_no_answer_keeps_no_front_from_closing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(front_module, "_LEAVE_S", 0.05)
+    async with front_before(pour) as (front, _):
+        sock = await one_that_does_not_read(front.port)
+        await until(lambda: front.open_count == 1)
+        await asyncio.wait_for(front.let_answers_leave(), WAIT_S)
+        await front.close()
+        sock.close()
 
 
 async def test_the_directory_of_the_private_socket_is_for_the_owner_alone_and_goes() -> None:

@@ -250,7 +250,7 @@ def late_outcome(face: Face, name: str, gate: Gate, kind: str) -> None:
         return await gate.coroutine(messages) if note(messages) else ConsumeResult.SUCCESS
 
     listener = function if kind == "function" else coroutine
-    # All later calls return at once, and no pause of the process makes them late.
+    # All later calls return at once, and no pause of the process lasts longer than this timeout.
     consumer = face.new_consumer(name, listener, consume_from=FIRST, consume_timeout_ms=1500)
     consumer.subscribe(name)
     face.started(consumer)

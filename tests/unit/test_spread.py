@@ -1,4 +1,4 @@
-"""The tests of all rooms are spread over a run, and the tests of a module stay together."""
+"""Test that the modules of all rooms are spread over a run, and that the tests of a module stay together."""
 
 from __future__ import annotations
 

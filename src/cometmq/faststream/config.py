@@ -19,13 +19,13 @@ Watch: TypeAlias = Callable[[Producer | SimpleConsumer], object]
 
 
 def check_ack_policy(policy: object) -> None:
-    """Raise IllegalArgumentError for a value that is no AckPolicy.
+    """Raise IllegalArgumentError if `policy` is not an AckPolicy.
 
     FastStream compares policies by identity: with "manual" in place of AckPolicy.MANUAL nothing settles a message.
     """
     if policy is not EMPTY and not isinstance(policy, AckPolicy):
         raise IllegalArgumentError(
-            f"ack_policy is {policy!r:.100}; use a value of faststream.AckPolicy: "
+            f"ack_policy is {policy!r:.100}; use a member of faststream.AckPolicy: "
             + ", ".join(each.name for each in AckPolicy)
         )
 

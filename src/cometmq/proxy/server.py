@@ -301,6 +301,7 @@ class Proxy:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + drain_s
         await server.stop(drain_s)
+        await self.front.let_answers_leave()
         await self.handles.leave(max(end_s - loop.time(), _LEAST_LEAVE_S))
         await self.front.close()
         if self.monitoring is not None:

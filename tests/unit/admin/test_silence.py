@@ -98,7 +98,7 @@ async def test_a_server_is_not_silent_because_this_process_stood_still(silences:
 
     async def call() -> bytes:
         answer = await loop.sock_recv(ours, 9)
-        for _ in range(9):  # as from a connection through a client to its caller
+        for _ in range(9):  # as many turns of the loop as an answer may take to its caller
             await asyncio.sleep(0)
         return answer
 

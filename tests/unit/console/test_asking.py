@@ -39,7 +39,7 @@ async def test_what_is_asked_for_is_told_beside_why_the_rest_is_not() -> None:
 
 
 async def test_a_server_that_is_late_is_one_cause_with_its_silence() -> None:
-    """A page had a bar for each of them."""
+    """A page had two bars for one server."""
     address = "10.0.0.3:10911"
     late = await in_time(asyncio.Event().wait(), wait_s=0.01, address=address)
     silent = RequestTimeoutError("has answered nothing for 3 s", address=address)

@@ -15,7 +15,8 @@ held TEXT    notes TEXT as a failure by what another process holds, and ends wit
 wrong        ends with status 2
 look         notes a batch, and ends with status 1 when it is asked to: its report names something
 
-DIRECTORY/steady has the seconds after which a driver that got on begins a new row of deaths, 600 if it is missing.
+DIRECTORY/steady holds the seconds for which a driver must get on so that its death begins a new row; without this
+file they are 600.
 SIGUSR1 sets the supervisor's clock forward by STALLED_S, SIGUSR2 by ENDING_S.
 """
 

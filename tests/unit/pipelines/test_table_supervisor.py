@@ -175,7 +175,7 @@ def test_it_gives_up_after_as_many_deaths_as_the_limit_says(tmp_path: Path) -> N
 
 
 def test_the_time_in_which_drivers_stand_still_begins_no_new_row_of_deaths(tmp_path: Path) -> None:
-    # Less than the time in which each stands still, and more than between two notes on a busy machine.
+    # Less than the time for which each driver stands still, and more than a busy machine takes between two notes.
     (tmp_path / "steady").write_text("300")
     with service(tmp_path, "silent", "silent", "final enough", max_restarts=1) as one:
         one.stall(batches=1)

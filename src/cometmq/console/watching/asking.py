@@ -125,8 +125,9 @@ async def in_time(
     """Return what `asked` gives within `wait_s`, or within the page's time, or why it gives
     nothing.
 
-    `who` is asked; give `address` instead if it is a single server. All errors about a server then have its
-    address, by which a page shows them as one (`watching.causes`).
+    If the time runs out, the error names `who` as the one that did not answer. For a single server give
+    `address` instead: all errors about this server then have its address, and a page shows them as one
+    (`watching.causes`).
 
     If some of several servers failed, the value is what `join` makes of the others' answers, and the
     error is kept, too.

@@ -223,7 +223,7 @@ def _indented(value: Any, depth: int) -> str:
 def _laid_out(value: Any, newline: str, depth: int) -> str:
     """Return the text of a plain value, without the keys whose value is None.
 
-    `newline` begins the line of the last bracket. `depth` counts the levels between this value and the
+    `newline` begins the line of the closing bracket. `depth` counts the levels between this value and the
     one that `_indented` got.
 
     `json` has this layout, too, but makes it by closures that refer to each other. Everything that they

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -36,6 +37,8 @@ log = get_logger(__name__)
 
 _BACKLOG: Final = 1024
 _SWEEP_S: Final = 1.0
+# How long the last answers may take to leave once gRPC's server has stopped.
+_LEAVE_S: Final = 1.0
 # A connection may stay silent for this long before it makes room for others.
 _SILENT_AT_LEAST_S: Final = 1.0
 # The address of a caller that came by no connection of the port: there is none.
@@ -101,6 +104,8 @@ class Front:
         self._request_bytes = 0
         # Dicts, because they have an order: those that came first are first.
         self._relays: dict[Side, _Relay] = {}
+        self._has_none = asyncio.Event()
+        self._has_none.set()
         self._peers: dict[str, str] = {}
         self._listener: ArrivalListener | None = None
         self._host = ""
@@ -172,8 +177,17 @@ class Front:
         self._balancers.close()
         self._door.close()
 
+    async def let_answers_leave(self) -> None:
+        """Pass on what gRPC's server wrote before it stopped; return when it is written, or after _LEAVE_S.
+
+        A message in an answer that is cut off stays hidden from all consumers for its whole invisible time.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVE_S):
+                await self._has_none.wait()
+
     async def close(self) -> None:
-        """Close all connections. Idempotent."""
+        """Close all connections at once. Idempotent."""
         self.stop_listening()
         for relay in list(self._relays.values()):
             relay.client.cut()
@@ -251,6 +265,7 @@ class Front:
             client.cut()
             return
         relay = self._relays[client] = _Relay(arrival, client)
+        self._has_none.clear()
         client.requests = RequestsBegun(
             self._longest_request_bytes, self._on_request_bytes, partial(self._on_frames, relay)
         )
@@ -296,6 +311,8 @@ class Front:
         relay = self._relays.pop(client, None)
         if relay is not None:
             self._counts.free(relay.peer_ip)
+        if not self._relays:
+            self._has_none.set()
 
     def _server_lost(self, server: Side) -> None:
         self._peers.pop(server.name, None)

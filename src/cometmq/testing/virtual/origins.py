@@ -73,7 +73,7 @@ def calling_line() -> tuple[Line | None, bool]:
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - `inspect` would be slow
     innermost: FrameType | None = None
-    # Each new task and most timers call this, ten frames deep, so a call for each frame would be costly.
+    # Each new task and most timers call this, about ten frames deep, so a call for each frame would be costly.
     ranks = _ranks
     while frame is not None:
         code = frame.f_code
