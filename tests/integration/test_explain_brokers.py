@@ -364,7 +364,7 @@ def test_permissions_to_write_are_told_apart(admin: cometmq.AdminClient, topic: 
 
 
 def routed(admin: cometmq.AdminClient, topic: str, write_queues: int) -> None:
-    """Wait until the name server knows so many queues of the topic."""
+    """Wait until the name server knows that the topic has `write_queues` queues to write to."""
     eventually(
         lambda: [data.write_queue_nums for data in admin.topics.route(topic).queue_datas],
         lambda found: found == [write_queues],
@@ -379,9 +379,8 @@ def test_a_topic_without_queues_or_route_is_told(
     routed(admin, topic, write_queues=0)
     admin.topics.update(topic, write_queues=1)
     refused(admin, topic, Cause.ACCEPTED)
-    routed(
-        admin, topic, write_queues=1
-    )  # the broker would register the topic again after its removal
+    # A registration that came later would bring the removed topic back.
+    routed(admin, topic, write_queues=1)
     with RawClient(namesrv) as client:
         cluster = {"topic": topic, "clusterName": "DefaultCluster"}
         assert client.ask(DELETE_TOPIC_IN_NAMESRV, cluster).code == 0

@@ -171,7 +171,7 @@ def test_a_paused_member_is_told(admin: cometmq.AdminClient, face: BlockingFace,
     send(face, name, 2)
     received.wait_for(2)
     consumer.pause()
-    # A pull that is under way when a member pauses still brings all messages there are, so send more before each question.
+    # A pull that is under way when a member pauses still brings all that is there, so send more before each question.
     found = explained(admin, name, Cause.MEMBER_PAUSED, before=lambda: send(face, name, 4))
     assert consumer.client_id in found.answer
     consumer.resume()

@@ -540,7 +540,7 @@ async def front_before(
         server.close()
         for task, writer in running:
             task.cancel()
-            with contextlib.suppress(AttributeError):  # of a transport that is closed already
+            with contextlib.suppress(AttributeError):  # if the transport is already closed
                 writer.transport.abort()
         await asyncio.gather(*(task for task, _ in running), return_exceptions=True)
 

@@ -178,7 +178,7 @@ class Front:
         self._door.close()
 
     async def let_answers_leave(self) -> None:
-        """Pass on what gRPC's server wrote before it stopped; return when it is written, or after _LEAVE_S.
+        """Wait until all that gRPC's server wrote before it stopped has been passed on, but at most _LEAVE_S.
 
         A message in an answer that is cut off stays hidden from all consumers for its whole invisible time.
         """
