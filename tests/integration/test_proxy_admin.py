@@ -764,6 +764,7 @@ async def test_what_a_broker_that_is_away_knows_stays_unknown(
         stored[sent.queue.broker_name] = sent.msg_id
     async with pushed(cluster, tool) as (each, client_id):
         await until(lambda: len(each.got) == 8)
+        await until_routed(cluster, "%RETRY%billing", "broker-a", "broker-b")
         await cluster.stop_broker("broker-b")
 
         async def listed() -> Any:
