@@ -7,8 +7,8 @@ topic, a rebalance, a state file, the end of a listener, a thread's beginning. C
 of them (`calls,listeners,…`), else all are; `stalls` stops the whole process now and then, and is for
 whoever asks for it. A test that fails under these delays fails in CI some day.
 
-Nothing is late in virtual time: a slow machine does not change such a run, and its tests state the moment
-at which each thing happens. The simulator (`make sim`) draws how slow its network is.
+Nothing is late in virtual time but threads and stalls: a slow machine does not change such a run, and its tests
+state the moment at which each thing happens. The simulator (`make sim`) draws how slow its network is.
 
 The last lines print COMETMQ_DELAYS_SEED. With it the same delays are drawn again, but threads and processes
 may take them in another order.
