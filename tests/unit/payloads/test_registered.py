@@ -207,11 +207,14 @@ async def test_a_registry_that_sends_a_byte_from_time_to_time_keeps_no_thread(
 ) -> None:
     with trickle(beginning) as url:
         asked = SchemaRegistry(url, timeout_ms=200)
-        with pytest.raises(SchemaRegistryError, match=r"did not come within 0\.2 s") as caught:
+        # On a busy machine the registry may send nothing at all for 0.2 s.
+        with pytest.raises(
+            SchemaRegistryError, match=r"did not come within 0\.2 s|timed out"
+        ) as caught:
             await asked.schema(1)
         assert caught.value.retriable
         # This waits for the threads, as the end of a program does. Before the fix they ran as long as bytes came.
-        await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), 30)
+        await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), WAIT_S)
 
 
 @pytest.mark.parametrize(
