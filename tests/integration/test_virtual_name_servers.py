@@ -18,6 +18,7 @@ from cometmq import ConsumeResult, Message, MessageExt
 from cometmq.aio import AdminClient, Producer, PushConsumer
 from cometmq.client.cluster import namesrv_api
 from cometmq.errors import CometMQError, RemotingError, RouteNotFoundError
+from cometmq.remoting import client as remoting_client
 from cometmq.testing import Cluster
 
 TOPIC: Final = "orders"
@@ -31,6 +32,7 @@ APP: Final = "app-1"
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo what other tests need: here it counts how long a client waits for a name server."""
     monkeypatch.setattr(namesrv_api, "ASK_TIMEOUT_S", ONE_TIMEOUT_S)
+    monkeypatch.setattr(remoting_client, "CONNECT_TIMEOUT_S", ONE_TIMEOUT_S)
 
 
 def play(scene: Callable[[Cluster], Coroutine[Any, Any, None]], **kwargs: Any) -> None:
