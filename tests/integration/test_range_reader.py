@@ -222,6 +222,7 @@ def test_windows_are_read_over_tls_and_with_signed_pulls() -> None:
             for start in range(0, 1000, 100):
                 sent = [Message("orders", b"%d" % at) for at in range(start, start + 100)]
                 producer.send_batch(sent, queue=QUEUE)
+        # While the name server knows no route, a reader falls back to pulls without windows.
         eventually(lambda: cluster.name_servers[0].table.route(QUEUE.topic))
         with BlockingRangeReader(credentials=owner, **known) as reader:
             chunks = list(reader.read(QUEUE, 0, 1000))

@@ -211,8 +211,7 @@ class Smoke:
         else:
             # PySpark gives a stream's source 10 s to start, whatever is set. A busy machine takes longer.
             said = eventually(
-                lambda: refusal(run),
-                lambda said: "failed to connect back" not in said,
+                lambda: refusal(run), lambda said: "failed to connect back" not in said
             )
             assert "streams of the source rocketmq need PySpark 4.2 or newer" in said, said
 

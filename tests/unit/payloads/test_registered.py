@@ -206,11 +206,9 @@ async def test_a_registry_that_sends_a_byte_from_time_to_time_keeps_no_thread(
     beginning: bytes,
 ) -> None:
     with trickle(beginning) as url:
-        asked = SchemaRegistry(url, timeout_ms=200)
-        # On a busy machine the registry may send nothing at all for 0.2 s.
-        with pytest.raises(
-            SchemaRegistryError, match=r"did not come within 0\.2 s|timed out"
-        ) as caught:
+        # Longer than a busy machine keeps the registry from sending a byte.
+        asked = SchemaRegistry(url, timeout_ms=1000)
+        with pytest.raises(SchemaRegistryError, match=r"did not come within 1 s") as caught:
             await asked.schema(1)
         assert caught.value.retriable
         # This waits for the threads, as the end of a program does. Before the fix they ran as long as bytes came.

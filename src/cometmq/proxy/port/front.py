@@ -104,8 +104,8 @@ class Front:
         self._request_bytes = 0
         # Dicts, because they have an order: those that came first are first.
         self._relays: dict[Side, _Relay] = {}
-        self._has_none = asyncio.Event()
-        self._has_none.set()
+        self._all_gone = asyncio.Event()
+        self._all_gone.set()
         self._peers: dict[str, str] = {}
         self._listener: ArrivalListener | None = None
         self._host = ""
@@ -184,7 +184,7 @@ class Front:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_LEAVE_S):
-                await self._has_none.wait()
+                await self._all_gone.wait()
 
     async def close(self) -> None:
         """Close all connections at once. Idempotent."""
@@ -265,7 +265,7 @@ class Front:
             client.cut()
             return
         relay = self._relays[client] = _Relay(arrival, client)
-        self._has_none.clear()
+        self._all_gone.clear()
         client.requests = RequestsBegun(
             self._longest_request_bytes, self._on_request_bytes, partial(self._on_frames, relay)
         )
@@ -312,7 +312,7 @@ class Front:
         if relay is not None:
             self._counts.free(relay.peer_ip)
         if not self._relays:
-            self._has_none.set()
+            self._all_gone.set()
 
     def _server_lost(self, server: Side) -> None:
         self._peers.pop(server.name, None)
